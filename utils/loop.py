@@ -1,0 +1,121 @@
+"""Training: a loop that shows what it does, can be interrupted, and goes on where it stopped."""
+
+import math
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+from tqdm import tqdm
+
+from utils.corpus import Kind, Sample
+from utils.model import AttentionOnly
+
+
+@dataclass
+class History:
+    """What happened in training; give it back to `train` to go on where it stopped."""
+
+    loss: list[float] = field(default_factory=list)  # nats, one a step
+    tokens: int = 0
+    seconds: float = 0.0  # of training alone, without evaluations
+    evaluations: list[dict] = field(default_factory=list)  # {"step": …, and whatever `evaluate` returned}
+    checkpoints: list[tuple[int, dict]] = field(default_factory=list)  # (step, state_dict)
+    optimizer: dict | None = field(default=None, repr=False)
+
+
+def train(
+    model: AttentionOnly,
+    batches: Callable[[int], Int[Tensor, "doc seq"]],
+    steps: int,
+    lr: float = 1e-2,
+    *,
+    warmup: int = 50,
+    weight_decay: float = 0.01,
+    evaluate: Callable[[AttentionOnly], dict] | None = None,
+    every: int = 50,
+    checkpoint_at: Iterable[int] = (),
+    history: History | None = None,
+    progress: bool = True,
+) -> History:
+    """AdamW; the learning rate rises for `warmup` steps, then falls in a straight line to 0 at `steps`.
+
+    `batches(step)` gives the tokens of a step. An interrupt stops after the current step and returns the history; the same
+    call with `history=history` goes on as if nothing had happened.
+    """
+    history, wanted = history or History(), set(checkpoint_at)
+    optimizer = torch.optim.AdamW(model.parameters(), lr, betas=(0.9, 0.98), weight_decay=weight_decay, fused=True)
+    if history.optimizer:
+        optimizer.load_state_dict(history.optimizer)
+    first, good = len(history.loss), (len(history.loss), snapshot(model))
+    bar = tqdm(total=steps, initial=first, disable=not progress, file=sys.stdout, mininterval=0.5, unit="step")
+    with bar, interruptible() as stopped:
+        for step in range(first, steps + 1):
+            if step in wanted:
+                history.checkpoints.append((step, snapshot(model)))
+            if evaluate and (step % every == 0 or step == steps):
+                history.evaluations.append({"step": step, **evaluate(model)})
+            if step == steps or stopped():
+                break
+            rate = lr * min((step + 1) / warmup, 1 - step / steps)
+            if not update(model, optimizer, rate, batches(step), history):
+                model.load_state_dict(good[1])
+                del history.loss[good[0] :]
+                raise ValueError(f"The loss at step {step} is not finite: lower lr = {lr:g}. The model is back at step {good[0]}.")
+            if step % 100 == 99:
+                good = step + 1, snapshot(model)
+            bar.set_postfix_str(f"loss {history.loss[-1]:.3f}, {history.tokens / history.seconds:,.0f} tokens/s", False)
+            bar.update()
+    history.optimizer = optimizer.state_dict()
+    if len(history.loss) < steps:
+        print(f"Stopped after {len(history.loss)} of {steps} steps. Call train(…, history=history) to go on.")
+    return history
+
+
+def update(model: AttentionOnly, optimizer: torch.optim.Optimizer, rate: float, tokens: Tensor, history: History) -> bool:
+    """One step; False, with the weights untouched, if the loss is not finite."""
+    started = time.perf_counter()
+    loss = model.loss(tokens.to(model.W_E.device))
+    if not math.isfinite(loss.item()):
+        return False
+    optimizer.param_groups[0]["lr"] = rate
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    history.loss.append(loss.item())
+    history.tokens += tokens.numel()
+    history.seconds += time.perf_counter() - started
+    return True
+
+
+def snapshot(model: AttentionOnly) -> dict[str, Tensor]:
+    """A copy of the weights as they are now."""
+    return {name: weight.detach().clone() for name, weight in model.state_dict().items()}
+
+
+@contextmanager
+def interruptible() -> Iterator[Callable[[], bool]]:
+    """Let an interrupt wait for the end of the current step; yields a function that tells whether one came."""
+    came = threading.Event()
+    if threading.current_thread() is not threading.main_thread():  # signals reach the main thread alone
+        yield came.is_set
+        return
+    usual = signal.signal(signal.SIGINT, lambda *_: came.set())
+    try:
+        yield came.is_set
+    finally:
+        signal.signal(signal.SIGINT, usual)
+
+
+@torch.no_grad()
+def loss_by_kind(model: AttentionOnly, sample: Sample) -> dict[str, float]:
+    """Mean loss in nats over the tokens of each kind: {"BIGRAM": …, "SKIP_TRIGRAM": …, …}."""
+    device = model.W_E.device
+    loss, kind = model.loss(sample.tokens.to(device), per_token=True).cpu(), sample.kind[:, 1:]
+    return {k.name: loss[kind == k].mean().item() for k in Kind if (kind == k).any()}
