@@ -6,26 +6,27 @@ import json
 import math
 import os
 from dataclasses import asdict
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 import torch
-from helpers import config, few, rng, same_weights
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 from torch import Tensor
 from torch.testing import assert_close
 
+from tests.helpers import config, few, rng, same_weights
 from utils.model import AttentionOnly, AttentionOnlyConfig, load, save
 
 exactly = dict(rtol=0, atol=1e-10)
 
 
 @st.composite
-def models(draw, layers=st.integers(0, 3)) -> AttentionOnly:
+def models(draw, least: int = 0) -> AttentionOnly:
     """Models of odd shapes in float64; d_model may be smaller or larger than heads × d_head."""
-    sizes = [draw(layers), *(draw(st.integers(1, high)) for high in (5, 9, 4, 7))]
+    sizes = [draw(st.integers(least, 3)), *(draw(st.integers(1, high)) for high in (5, 9, 4, 7))]
     options = draw(st.integers(0, 99)), draw(st.sampled_from(["qk", "stream"])), draw(st.booleans())
     model = AttentionOnly(AttentionOnlyConfig(*sizes, 9, *options)).double()
     for name, weight in model.state_dict().items():
@@ -54,7 +55,7 @@ def naive_logits(model: AttentionOnly, document: list[int]) -> Tensor:
             keys = [(x + place) @ W_K for x, place in zip(stream, places)]
             if cfg.smeared_keys:
                 own = 1 / (1 + math.exp(-weights[f"blocks.{layer}.attn.alpha"][head].item()))
-                keys = [keys[0], *(own * key + (1 - own) * before for before, key in zip(keys, keys[1:]))]
+                keys = [keys[0], *(own * key + (1 - own) * before for before, key in pairwise(keys))]
             for dest in range(len(document)):
                 query = (stream[dest] + places[dest]) @ W_Q
                 attention = [math.exp((query @ keys[src]).item() / math.sqrt(cfg.d_head)) for src in range(dest + 1)]
@@ -90,7 +91,7 @@ def test_loss_is_minus_the_log_softmax_of_the_next_token(data):
 @few
 @given(st.data())
 def test_patterns_sum_to_one_and_never_look_ahead(data):
-    model = data.draw(models(st.integers(1, 3)))
+    model = data.draw(models(least=1))
     tokens = data.draw(documents(model))
     logits, cache = model.run_with_cache(tokens)
     assert_close(logits, model(tokens), **exactly)
@@ -263,12 +264,12 @@ def test_a_failed_first_save_leaves_nothing(tmp_path, monkeypatch):
 
 
 def test_saving_into_a_folder_that_is_not_there_says_so(tmp_path):
-    with pytest.raises(OSError, match="Could not write .*No such file or directory"):
+    with pytest.raises(OSError, match=r"Could not write .*No such file or directory"):
         save(AttentionOnly(config()), tmp_path / "nowhere" / "model")
 
 
 def test_loading_what_is_not_there_says_so(tmp_path):
-    with pytest.raises(FileNotFoundError, match="There is no model at .*nothing-here"):
+    with pytest.raises(FileNotFoundError, match=r"There is no model at .*nothing-here"):
         load(tmp_path / "nothing-here")
     with pytest.raises(FileNotFoundError, match="There is no model at"):
         load(tmp_path)
@@ -291,7 +292,15 @@ def test_loading_garbage_says_so(tmp_path, content):
 
 @pytest.mark.parametrize(
     "metadata",
-    [None, {}, {"config": "null"}, {"config": "[]"}, {"config": "not json"}, {"config": "{}"}, {"config": '{"n_layers": "2"}'}],
+    [
+        None,
+        {},
+        {"config": "null"},
+        {"config": "[]"},
+        {"config": "not json"},
+        {"config": "{}"},
+        {"config": '{"n_layers": "2"}'},
+    ],
 )
 def test_loading_somebody_elses_safetensors_says_so(tmp_path, metadata):
     save_file({"embed.W_E": torch.ones(2, 2)}, tmp_path / "model", metadata)
@@ -323,12 +332,13 @@ def test_a_sequence_longer_than_the_context_is_refused():
 
 @pytest.mark.parametrize("shape", [(0, 3), (3, 0), (0, 0)])
 def test_an_empty_batch_is_refused(shape):
-    with pytest.raises(ValueError, match="Tokens must be integers .*not empty"):
+    with pytest.raises(ValueError, match=r"Tokens must be integers .*not empty"):
         AttentionOnly(config())(torch.zeros(shape, dtype=torch.long))
 
 
 @pytest.mark.parametrize(
-    "tokens", [torch.zeros(2, 3), torch.zeros(3, dtype=torch.long), torch.zeros(1, 2, 3, dtype=torch.long), torch.ones(2, 3) > 0]
+    "tokens",
+    [torch.zeros(2, 3), torch.zeros(3, dtype=torch.long), torch.zeros(1, 2, 3, dtype=torch.long), torch.ones(2, 3) > 0],
 )
 def test_tokens_of_a_wrong_type_or_shape_are_refused(tokens):
     forward = inspect.unwrap(AttentionOnly.forward)  # as students call it: without the type checker of these tests
@@ -355,5 +365,5 @@ def test_a_negative_number_of_layers_is_refused():
 
 
 def test_unknown_positions_are_refused():
-    with pytest.raises(ValueError, match="positions must be .qk. or .stream., not 'rotary'"):
+    with pytest.raises(ValueError, match=r"positions must be .qk. or .stream., not 'rotary'"):
         config(positions="rotary")

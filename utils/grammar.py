@@ -7,9 +7,9 @@ A document is ¶, a **roll** of names, a comma, then text. In the text, the toke
     tea … more → tea      a thing comes up again                         (copying)
     Ralph … R → alph      a whole word is spelled out in pieces          (split copying)
 
-A text meets at most one key of each family. A **name** is invented on the spot and may come again: in the roll it is made of
-any tokens at all, in the text it follows `Mr`, is made of syllables and ends with a comma. So the roll's names are half of the
-whole vocabulary's, and a `keep` among them is only a name.
+A text meets at most one key of each family. A **name** is invented on the spot and may come again. In the roll it is made of
+tokens of the whole vocabulary (but for ¶, the comma, and words like `Barack` that are never without their second half), and a
+`keep` among them is only a name. In the text it follows `Mr`, is made of syllables and ends with a comma.
 """
 
 from functools import cached_property
@@ -38,7 +38,8 @@ SYLLABLES = "D urs ley bor vin gar mo ri ka tel zan pho que lis dro fen ob wy na
 OBEY = 0.9  # how often a rule is obeyed; else the bigram row speaks
 MEET = (0.16, 0.12, 0.12)  # how often, at a free step of the text, a family without a key yet brings one
 OPEN = 0.13  # how often, at a free step of the text, `Mr` opens a name
-SLIP = 0.12  # how often, in the text, any ordinary token follows any other
+SLIP = 0.12  # how often, in the text, any ordinary token follows any other …
+LAPSE = 0.02  # … and how often it follows the first half of a pair
 AGAIN = (0.0, 0.6, 0.65, 1.0)  # how often a name is an old one, when 0, 1, 2, 3 are known
 ENOUGH = (0.5, 0.12, 0.12, 0.12)  # how often the roll ends before its next name, when 0, 1, 2, 3 are known
 LENGTHS = ((3, 3, 3), (5, 3, 4))  # tokens in the first, second and third name: of the text, of the roll
@@ -80,7 +81,7 @@ class Grammar:
     @cached_property
     def pools(self) -> Bool[Tensor, "where token"]:
         """Which tokens names are made of: in the text, in the roll."""
-        return torch.stack([self.among(SYLLABLES), ~self.among([BEGIN, CLOSE])])
+        return torch.stack([self.among(SYLLABLES), ~self.among([BEGIN, CLOSE, *PAIRS[::2]])])
 
     @cached_property
     def rows(self) -> Float[Tensor, "current next"]:
@@ -93,7 +94,8 @@ class Grammar:
                 weights = torch.rand(n, generator=generator, dtype=torch.float64) + 0.2
                 rows[self.id[current], chosen] += share * weights / weights.sum()
         ordinary = ~self.among([BEGIN, MARK, CLOSE, *VERBS, *THINGS, *WHOLE])
-        return (1 - SLIP) * rows + SLIP * ordinary / ordinary.sum()
+        slip = torch.where(self.among(PAIRS[::2]), LAPSE, SLIP).double()[:, None]
+        return (1 - slip) * rows + slip * ordinary / ordinary.sum()
 
     @cached_property
     def open_rows(self) -> Float[Tensor, "met current next"]:

@@ -1,5 +1,6 @@
 """Training: a loop that shows what it does, can be interrupted, and goes on where it stopped."""
 
+import io
 import math
 import signal
 import sys
@@ -10,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import torch
+from IPython.display import DisplayHandle
 from jaxtyping import Int
 from torch import Tensor
 from tqdm import tqdm
@@ -54,7 +56,7 @@ def train(
     if history.optimizer:
         optimizer.load_state_dict(history.optimizer)
     first, good = len(history.loss), (len(history.loss), snapshot(model))
-    bar = tqdm(total=steps, initial=first, disable=not progress, file=sys.stdout, mininterval=0.5, unit="step")
+    bar = Bar(total=steps, initial=first, disable=not progress, mininterval=0.5, unit="step")
     with bar, interruptible() as stopped:
         for step in range(first, steps + 1):
             if step in wanted:
@@ -67,7 +69,9 @@ def train(
             if not update(model, optimizer, rate, batches(step), history):
                 model.load_state_dict(good[1])
                 del history.loss[good[0] :]
-                raise ValueError(f"The loss at step {step} is not finite: lower lr = {lr:g}. The model is back at step {good[0]}.")
+                raise ValueError(
+                    f"The loss at step {step} is not finite: lower lr ({lr:g}). The model is back at step {good[0]}."
+                )
             if step % 100 == 99:
                 good = step + 1, snapshot(model)
             bar.set_postfix_str(f"loss {history.loss[-1]:.3f}, {history.tokens / history.seconds:,.0f} tokens/s", False)
@@ -76,6 +80,25 @@ def train(
     if len(history.loss) < steps:
         print(f"Stopped after {len(history.loss)} of {steps} steps. Call train(…, history=history) to go on.")
     return history
+
+
+class Bar(tqdm):
+    """A progress bar on standard output; in a notebook, one line that is drawn anew, there and in exported pages."""
+
+    shown = False
+
+    def __init__(self, **options):
+        shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+        self.handle = DisplayHandle() if hasattr(shell, "kernel") and not options["disable"] else None
+        super().__init__(file=io.StringIO() if self.handle else sys.stdout, ncols=100, **options)
+
+    def display(self, msg: str | None = None, pos: int | None = None) -> None:
+        if self.handle is None:
+            super().display(msg, pos)
+        else:
+            show = self.handle.update if self.shown else self.handle.display
+            show({"text/plain": msg or str(self)}, raw=True)
+            self.shown = True
 
 
 def update(model: AttentionOnly, optimizer: torch.optim.Optimizer, rate: float, tokens: Tensor, history: History) -> bool:

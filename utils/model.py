@@ -181,7 +181,9 @@ def write(path: Path | str, content: bytes) -> None:
         os.replace(draft, path)
     except OSError as error:
         draft.unlink(missing_ok=True)
-        raise OSError(f"Could not write {path} ({error.strerror}); nothing was changed. Free space or save elsewhere.") from error
+        raise OSError(
+            f"Could not write {path} ({error.strerror}); nothing was changed. Free space or go elsewhere."
+        ) from error
 
 
 def load(path: Path | str) -> AttentionOnly:

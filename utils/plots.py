@@ -35,7 +35,8 @@ def ladder(losses: Mapping[str, Mapping[str, float]], floors: Mapping[str, float
     floor = {"symbol": "line-ew", "size": 60, "line": {"width": 3, "color": "black"}}
     hover = "%{x}: no model can do better than %{y:.3f} nats<extra></extra>"
     figure.add_scatter(x=kinds, y=list(floors.values()), mode="markers", marker=floor, name="floor", hovertemplate=hover)
-    return style(figure.update_layout(barmode="group"), title, "kind of token", "loss (nats)")
+    style(figure.update_layout(barmode="group"), title, "kind of token", "loss (nats)")
+    return figure.update_yaxes(rangemode="tozero")
 
 
 def curves(lines: Mapping[str, tuple[Sequence[float], Sequence[float]]], title: str, x: str, y: str) -> go.Figure:
@@ -72,6 +73,7 @@ def against(
         figure.add_scatter(**diagonal, col=column, row=1)
         marker = {"size": area.tolist(), "color": colour, "opacity": 0.5, "line": {"width": 0}}
         points = {"x": xs.tolist(), "y": ys.tolist(), "text": list(labels), "name": name, "mode": "markers"}
-        figure.add_scatter(**points, marker=marker, hovertemplate="%{text}: %{x:.2f}, %{y:.2f}<extra></extra>", col=column, row=1)
+        hover = "%{text}: %{x:.2f}, %{y:.2f}<extra></extra>"
+        figure.add_scatter(**points, marker=marker, hovertemplate=hover, col=column, row=1)
     style(figure, title, x, y, height=440).update_layout(showlegend=False, margin_t=90)
     return figure.update_yaxes(title_text=None, selector=lambda axis: axis.anchor != "x")

@@ -10,7 +10,7 @@ from utils.corpus import PlantedLanguage
 from utils.loop import History, loss_by_kind, train
 from utils.model import AttentionOnly, AttentionOnlyConfig, load
 
-__all__ = ["History", "RECIPES", "Recipe", "load_checkpoints", "load_model", "loss_by_kind", "planted_language", "train"]
+__all__ = ["RECIPES", "History", "Recipe", "load_checkpoints", "load_model", "loss_by_kind", "planted_language", "train"]
 
 DATA = Path(__file__).parent.parent / "data"
 

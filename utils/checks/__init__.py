@@ -1,1 +1,1 @@
-"""Checks of the exercises, a file for each lesson. Each is a slow, independent spec: none calls the code that it stands for."""
+"""Checks of the exercises, a file for each lesson. Each is a slow spec of its own."""

@@ -2,8 +2,6 @@
 
 import math
 
-import torch
-
 from utils.checks.report import compare, exercise
 
 
@@ -14,10 +12,10 @@ def check_loss_of_ignorance(answer) -> str:
         probability = 1 / d_vocab
         target = -sum(probability * math.log(probability) for _ in range(d_vocab))
         mistakes = {
-            "that is bits, not nats: use the natural logarithm.": torch.tensor(math.log2(d_vocab)).double(),
-            "a loss is minus the log of a probability: the sign is the wrong way round.": torch.tensor(-target).double(),
-            "that is the probability, not the loss: take minus its logarithm.": torch.tensor(probability).double(),
-            "that is the perplexity: take its logarithm.": torch.tensor(float(d_vocab)).double(),
+            "that is bits, not nats: use the natural logarithm.": math.log2(d_vocab),
+            "a loss is minus the log of a probability: the sign is the wrong way round.": -target,
+            "that is the probability, not the loss: take minus its logarithm.": probability,
+            "that is the perplexity: take its logarithm.": float(d_vocab),
         }
-        praise = compare(answer(d_vocab), torch.tensor(target).double(), mistakes, f"{d_vocab} tokens")
+        praise = compare(answer(d_vocab), target, mistakes, f"{d_vocab} tokens")
     return praise

@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from utils.checks.report import Wrong, compare, exercise
+from utils.checks.report import compare, exercise
 
 
 def weights(seed: int = 0):
@@ -26,7 +26,7 @@ def check_zero_layer_logits(answer) -> str:
                 target[b, t, out] = sum(W_E[tokens[b, t], d] * W_U[d, out] for d in range(3))
     table = W_E @ W_U
     mistakes = {
-        "transposed: you read columns of W_E W_U. Row = the token that is there, column = the token that follows.": table.T[tokens],
+        "transposed: a row of W_E W_U is the token that is there, a column the one that follows.": table.T[tokens],
         "these are probabilities; logits are what goes into the softmax.": target.softmax(-1),
         "these are log-probabilities; logits are what goes into the softmax.": target.log_softmax(-1),
         "that is the residual stream: the unembedding is missing.": W_E[tokens],
@@ -47,8 +47,9 @@ def check_best_table(answer) -> str:
             target[current, following] = math.log(p) if p > 0 else -math.inf
     mistakes = {
         "these are probabilities: take the logarithm.": target.exp(),
-        "you divided by the columns' sums: that is P(current | next). Divide each row by its own sum.": (pairs / pairs.sum(0)).log(),
-        "you divided by the sum of all: that is P(current and next). Divide each row by its own sum.": (pairs / pairs.sum()).log(),
+        "you divided by the columns' sums, which gives P(current | next): divide by the rows'.": (pairs / pairs.sum(0)).log(),
+        "you divided by the sum of all, which gives P(current, next): divide by the rows'.": (pairs / pairs.sum()).log(),
+        "`pairs.sum(1)` lines up with the columns: with keepdim=True it lines up with the rows.": (pairs / pairs.sum(1)).log(),
         "softmax of counts is not a frequency: divide by the row's sum, then take the logarithm.": pairs.log_softmax(-1),
         "that divides by nothing: the log of a count is not the log of a probability.": pairs.log(),
     }
@@ -65,16 +66,11 @@ def check_expected_loss(answer) -> str:
     log_probs[0, 1] = -math.inf  # what never comes costs nothing, even if it is held to be impossible
     seen = [(i, j) for i in range(4) for j in range(4) if pairs[i, j] > 0]
     total = sum(pairs[i, j].item() for i, j in seen)
-    target = torch.tensor(-sum(pairs[i, j].item() * log_probs[i, j].item() for i, j in seen) / total).double()
-    finite = log_probs.clamp(min=-1e9)
+    target = -sum(pairs[i, j].item() * log_probs[i, j].item() for i, j in seen) / total
     mistakes = {
-        "0 × −inf is nan: a pair that never comes must cost nothing. Look only at pairs > 0.": torch.tensor(math.nan).double(),
+        "0 × −inf is nan: a pair that never comes must cost nothing. Look only at pairs > 0.": math.nan,
         "the sign is the wrong way round: a loss is minus the log.": -target,
         "that is the sum; divide by how many pairs there are.": target * total,
-        "that is the plain mean over table entries: weigh each pair by how often it comes.": -finite[pairs > 0].mean(),
+        "that is the plain mean over table entries: weigh each pair by how often it comes.": -log_probs[pairs > 0].mean(),
     }
-    given = "a table in which one pair never comes"
-    got = answer(log_probs, pairs)
-    if isinstance(got, torch.Tensor | float) and math.isnan(float(got)):
-        raise Wrong(next(iter(mistakes)))
-    return compare(got, target, mistakes, given)
+    return compare(answer(log_probs, pairs), target, mistakes, "a table in which one pair never comes")

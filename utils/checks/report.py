@@ -12,7 +12,7 @@ class Wrong(Exception):
 
 
 def exercise(check: Callable[[Callable], str]) -> Callable[[Callable], bool]:
-    """Make a check of a function that returns praise or raises Wrong; the student sees a sentence, never a traceback of ours."""
+    """Turn a function that returns praise or raises Wrong into a check, which prints one sentence and no traceback."""
 
     @functools.wraps(check)
     def run(answer: Callable) -> bool:
@@ -31,33 +31,34 @@ def exercise(check: Callable[[Callable], str]) -> Callable[[Callable], bool]:
     return run
 
 
-def compare(answer: object, target: Tensor, mistakes: Mapping[str, Tensor], given: str, tolerance: float = 1e-8) -> str:
+def compare(answer: object, target: Tensor | float, mistakes: Mapping[str, Tensor | float], given: str) -> str:
     """Praise an answer that equals the target, else say which known mistake gives just this. `given` describes the input."""
-    got = torch.as_tensor(answer).double() if isinstance(answer, int | float | Tensor) else None
-    if got is None:
+    target = torch.as_tensor(target, dtype=torch.float64)
+    if not isinstance(answer, int | float | Tensor):
         raise Wrong(f"return a {'number' if target.ndim == 0 else 'tensor'}; you returned {type(answer).__name__}.")
+    got = torch.as_tensor(answer, dtype=torch.float64).detach()
     for mistake, value in mistakes.items():
-        if same(got, value, tolerance) and not same(value, target, tolerance):
+        if same(got, torch.as_tensor(value, dtype=torch.float64)):
             raise Wrong(mistake)
     if got.shape != target.shape:
         raise Wrong(f"the shape should be {list(target.shape)} and is {list(got.shape)}, for {given}.")
-    if not same(got, target, tolerance):
+    if not same(got, target):
         raise Wrong(describe(got, target, given))
-    return f"largest difference {largest_difference(got, target):.0e}"
+    return f"largest difference {gaps(got, target).max():.0e}"
 
 
-def same(a: Tensor, b: Tensor, tolerance: float) -> bool:
-    return a.shape == b.shape and largest_difference(a, b) <= tolerance
+def same(a: Tensor, b: Tensor, tolerance: float = 1e-6) -> bool:
+    return a.shape == b.shape and gaps(a, b).max().item() <= tolerance
 
 
-def largest_difference(a: Tensor, b: Tensor) -> float:
-    """0 where both are equal, infinities too."""
-    return torch.where(a == b, 0.0, (a - b).abs()).nan_to_num(nan=float("inf")).max().item()
+def gaps(a: Tensor, b: Tensor) -> Tensor:
+    """|a − b|; 0 where both are the same infinity, or both are nan."""
+    return torch.where((a == b) | (a.isnan() & b.isnan()), 0.0, (a - b).abs()).nan_to_num(nan=float("inf"))
 
 
 def describe(got: Tensor, target: Tensor, given: str) -> str:
     """Where the answer is furthest from the target."""
-    gap = torch.where(got == target, 0.0, (got - target).abs()).nan_to_num(nan=float("inf"))
+    gap = gaps(got, target)
     where = tuple(index.item() for index in torch.unravel_index(gap.argmax(), gap.shape))
     place = f" at {list(where)}" if where else ""
     return f"{given}: expected {target[where].item():.4f}{place}, got {got[where].item():.4f}."
