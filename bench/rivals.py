@@ -1,5 +1,8 @@
 """What one would train instead of `utils.model`: TransformerLens' own model and loop, and plain torch without hooks."""
 
+from contextlib import redirect_stdout
+from io import StringIO
+
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
@@ -38,7 +41,8 @@ def train_lens(model: TransformerBridge, batches: Int[Tensor, "step doc seq"], l
     """TransformerLens' loop, once over the batches' documents. A weight decay makes it take AdamW."""
     options = {"weight_decay": WEIGHT_DECAY, "warmup_steps": WARMUP, "print_every": None, "device": "cpu"}
     config = TrainConfig(num_epochs=1, batch_size=batches.shape[1], lr=lr, seed=model.cfg.seed, **options)
-    lens_train(model, config, Documents(batches.flatten(0, 1)))
+    with redirect_stdout(StringIO()):  # it says on which device it is
+        lens_train(model, config, Documents(batches.flatten(0, 1)))
 
 
 class PlainLayer(nn.Module):

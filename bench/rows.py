@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from statistics import median
 from typing import NamedTuple
 
@@ -22,7 +22,7 @@ from utils.loop import train
 from utils.training import RECIPES, Recipe, planted_language
 
 RECIPE = RECIPES["planted-2l"]
-RATES = 3e-3, 1e-2, 1e-3  # the likeliest first: a rate is given up once it has taken more steps than the best so far
+RATES = 1e-2, 3e-3, 1e-3  # the likeliest first: a rate is given up once it has taken more steps than the best so far
 EVERY = 25  # steps between two looks at the names
 
 
@@ -60,9 +60,9 @@ def seconds(run: Callable[[], object]) -> float:
 
 def imports(runs: int = 3) -> Iterator[Row]:
     """Each module of `utils`, imported by a Python that has just started (whose own start counts too)."""
-    for module in pkgutil.walk_packages(utils.__path__, "utils."):
-        command = [sys.executable, "-c", f"import {module.name}"]
-        times = [seconds(lambda: subprocess.run(command, check=True)) for _ in range(runs)]  # noqa: B023
+    for module in pkgutil.iter_modules(utils.__path__, "utils."):
+        start = partial(subprocess.run, [sys.executable, "-c", f"import {module.name}"], check=True)
+        times = [seconds(start) for _ in range(runs)]
         yield budget(f"import {module.name}, s", times, 4)
 
 
@@ -76,8 +76,8 @@ def sampling(runs: int = 3) -> Iterator[Row]:
 def recipes() -> Iterator[Row]:
     """Whole recipes by the clock on the wall, documents and checkpoints included."""
     for name, most in {"planted-0l": 10, "planted-1l": 25, "planted-2l": 60}.items():
-        model = RECIPES[name].model()
-        yield budget(f"training {name}, s", [seconds(lambda: RECIPES[name].train(model, progress=False))], most)  # noqa: B023
+        run = partial(RECIPES[name].train, RECIPES[name].model(), progress=False)
+        yield budget(f"training {name}, s", [seconds(run)], most)
 
 
 def speeds(rounds: int = 7, steps: int = 100) -> Iterator[Row]:
@@ -95,12 +95,11 @@ def speeds(rounds: int = 7, steps: int = 100) -> Iterator[Row]:
 def contenders(batches: Int[Tensor, "step doc seq"]) -> list[Callable[[], object]]:
     """New models, each with a loop that is ready to go over the batches."""
     model = RECIPE.model()
-    lens, plain, fused = lens_model(model.cfg), plain_twin(model, fused=False), plain_twin(model, fused=True)
     return [
-        lambda: train(model, batches.__getitem__, len(batches), RECIPE.lr, progress=False),
-        lambda: train_lens(lens, batches, RECIPE.lr),
-        lambda: train_plain(plain, batches, RECIPE.lr),
-        lambda: train_plain(fused, batches, RECIPE.lr),
+        partial(train, model, batches.__getitem__, len(batches), RECIPE.lr, progress=False),
+        partial(train_lens, lens_model(model.cfg), batches, RECIPE.lr),
+        partial(train_plain, plain_twin(model, fused=False), batches, RECIPE.lr),
+        partial(train_plain, plain_twin(model, fused=True), batches, RECIPE.lr),
     ]
 
 
@@ -129,19 +128,23 @@ class Time(NamedTuple):
 
 def race(recipe: Recipe) -> tuple[Time, Time]:
     """Both on the same documents. A rate of TransformerLens' may take as many steps as the best before it, and no more."""
-    batches, model = sampled(recipe, recipe.steps), recipe.model()
-    ours = until_learnt(
-        model, lambda: train(model, batches.__getitem__, recipe.steps, recipe.lr, progress=False), recipe.steps
-    )
+    batches = sampled(recipe, recipe.steps)
+    ours = ours_until_learnt(recipe, batches)
     best = lens_until_learnt(recipe, batches, RATES[0], recipe.steps)
     for rate in RATES[1:]:
         best = min(best, lens_until_learnt(recipe, batches, rate, best.steps))
     return ours, best
 
 
+def ours_until_learnt(recipe: Recipe, batches: Int[Tensor, "step doc seq"]) -> Time:
+    model = recipe.model()
+    run = partial(train, model, batches.__getitem__, recipe.steps, recipe.lr, progress=False)
+    return until_learnt(model, run, recipe.steps)
+
+
 def lens_until_learnt(recipe: Recipe, batches: Int[Tensor, "step doc seq"], rate: float, cap: int) -> Time:
     model = lens_model(recipe.model().cfg)
-    return until_learnt(model, lambda: train_lens(model, batches, rate), cap)
+    return until_learnt(model, partial(train_lens, model, batches, rate), cap)
 
 
 def until_learnt(model: nn.Module, run: Callable[[], object], cap: int) -> Time:

@@ -7,6 +7,7 @@ from torch import Tensor
 from utils.corpus import Sample
 from utils.model import AttentionOnly, AttentionOnlyConfig
 
+torch.set_num_threads(1)  # the models here are too small to gain from more, and a busy machine makes them wait
 few = settings(max_examples=50, deadline=None)
 
 

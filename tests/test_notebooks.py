@@ -5,7 +5,8 @@ import statistics
 import tomllib
 
 import pytest
-from lessons import NOTEBOOKS, ROOT, cells, code, exercises, prose
+
+from tests.lessons import NOTEBOOKS, ROOT, cells, code, exercises, prose
 
 EXERCISES = [exercise for path in NOTEBOOKS for exercise in exercises(path)]
 each_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)

@@ -8,8 +8,8 @@ A document is ¶, a **roll** of names, a comma, then text. In the text, the toke
     Ralph … R → alph      a whole word is spelled out in pieces          (split copying)
 
 A text meets at most one key of each family. A **name** is invented on the spot and may come again. In the roll it is made of
-tokens of the whole vocabulary (but for ¶, the comma, and words like `Barack` that are never without their second half), and a
-`keep` among them is only a name. In the text it follows `Mr`, is made of syllables and ends with a comma.
+tokens of the whole vocabulary (but for ¶, the comma, and `Barack` and `Hong`, which are never without their second halves), and
+a `keep` among them is only a name. In the text it follows `Mr`, is made of syllables and ends with a comma.
 """
 
 from functools import cached_property
@@ -28,7 +28,8 @@ ASKS = "more the some".split()
 WHOLE = "Ralph Robert Rose Linda Lucas Lena".split()
 INITIALS, ENDINGS = ["R", "L"], [word[1:] for word in WHOLE]
 FAMILIES = VERBS, THINGS, WHOLE
-PAIRS = "Barack Obama New York Hong Kong ice cream vice versa et cetera".split()
+PAIRS = "Barack Obama Hong Kong New York ice cream vice versa et cetera".split()
+STRICT = ["Barack", "Hong"]
 WORDS = (
     "river walked small over green house old they sang bread window often slowly blue garden night we bright "
     "stone laughed road then winter you still paper cold watched tree soft letter never quick rain and lamp"
@@ -81,7 +82,7 @@ class Grammar:
     @cached_property
     def pools(self) -> Bool[Tensor, "where token"]:
         """Which tokens names are made of: in the text, in the roll."""
-        return torch.stack([self.among(SYLLABLES), ~self.among([BEGIN, CLOSE, *PAIRS[::2]])])
+        return torch.stack([self.among(SYLLABLES), ~self.among([BEGIN, CLOSE, *STRICT])])
 
     @cached_property
     def rows(self) -> Float[Tensor, "current next"]:

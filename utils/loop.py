@@ -90,7 +90,7 @@ class Bar(tqdm):
     def __init__(self, **options):
         shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
         self.handle = DisplayHandle() if hasattr(shell, "kernel") and not options["disable"] else None
-        super().__init__(file=io.StringIO() if self.handle else sys.stdout, ncols=100, **options)
+        super().__init__(file=io.StringIO() if self.handle else sys.stdout, ncols=100, ascii=False, **options)
 
     def display(self, msg: str | None = None, pos: int | None = None) -> None:
         if self.handle is None:

@@ -39,7 +39,7 @@ def ladder(losses: Mapping[str, Mapping[str, float]], floors: Mapping[str, float
     return figure.update_yaxes(rangemode="tozero")
 
 
-def curves(lines: Mapping[str, tuple[Sequence[float], Sequence[float]]], title: str, x: str, y: str) -> go.Figure:
+def curves(lines: Mapping[str, tuple[Sequence[float | int], Sequence[float]]], title: str, x: str, y: str) -> go.Figure:
     """Lines over a common axis: {name: (xs, ys)}."""
     figure = go.Figure()
     for colour, (name, (xs, ys)) in zip(PALETTE * 4, lines.items()):
