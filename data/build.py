@@ -8,7 +8,7 @@ import torch
 
 from utils.loop import History
 from utils.model import AttentionOnly, save, write
-from utils.training import DATA, RECIPES, Recipe, checkpoint_file, loss_by_kind, planted_language, verified
+from utils.training import DATA, RECIPES, Recipe, checkpoint_file, loss_by_kind, planted_language, read_manifest, verified
 
 
 def entry(recipe: Recipe, model: AttentionOnly, file: str) -> dict:
@@ -43,9 +43,12 @@ def whole(name: str, recipe: Recipe, manifest: dict) -> bool:
 
 if __name__ == "__main__":
     path = DATA / "manifest.json"
-    manifest = json.loads(path.read_text()) if path.exists() else {}
+    try:
+        manifest = read_manifest()
+    except (FileNotFoundError, ValueError):
+        manifest = {}
     for name, recipe in RECIPES.items():
-        if path.exists() and whole(name, recipe, manifest):
+        if whole(name, recipe, manifest):
             print(f"{name}: kept")
             continue
         print(f"{name}: training")

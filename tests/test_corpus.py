@@ -137,7 +137,7 @@ def test_bigram_rows_are_distributions():
     torch.testing.assert_close(LANGUAGE.bigrams.exp().sum(1), torch.ones(len(VOCAB)).double(), rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("n_ctx", [2, 3, 5, 16])
+@pytest.mark.parametrize("n_ctx", [8, 9, 16])
 def test_another_document_length_has_tables_of_its_own(n_ctx):
     language = PlantedLanguage(n_ctx=n_ctx)
     kind = language.sample(4000, n_ctx, rng(20_000)).kind
@@ -555,6 +555,11 @@ def test_an_empty_sample_is_refused(n_docs, n_ctx):
 def test_what_is_not_a_document_is_refused(read, tokens):
     with pytest.raises(ValueError, match=f"Documents are .* tokens below {len(VOCAB)} that begin with 0"):
         read(torch.tensor(tokens, dtype=torch.long))
+
+
+def test_documents_too_short_for_the_rules_are_refused():
+    with pytest.raises(ValueError, match="at least 8 tokens"):
+        PlantedLanguage(n_ctx=7)
 
 
 def test_no_documents_are_refused():

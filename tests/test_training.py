@@ -322,6 +322,20 @@ def test_an_update_that_makes_weights_infinite_is_not_kept(at):
     assert len(history.loss) <= at
 
 
+@pytest.mark.parametrize(("steps", "every"), [(0, 10), (5, 0)])
+def test_no_steps_or_no_distance_between_evaluations_are_refused(steps, every):
+    with pytest.raises(ValueError, match="Training needs at least one step"):
+        run(AttentionOnly(config()), steps=steps, every=every)
+
+
+def test_a_model_that_is_broken_already_is_refused():
+    model = AttentionOnly(config())
+    with torch.no_grad():
+        model.W_U[0, 0] = float("nan")
+    with pytest.raises(ValueError, match="weights that are not finite"):
+        run(model)
+
+
 # Losses by kind
 
 

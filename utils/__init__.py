@@ -2,5 +2,5 @@
 
 import os
 
-# Threads that wait for one another should sleep, not spin: with any other program busy, spinning makes training many times slower.
+# Threads that wait for one another should sleep: spinning makes training many times slower when another program is busy.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")

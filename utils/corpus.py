@@ -27,6 +27,8 @@ class PlantedLanguage:
     """A language whose every token has a known reason. `n_ctx` is the document length that floors and bigrams are for."""
 
     def __init__(self, seed: int = 0, n_ctx: int = 64):
+        if n_ctx < 8:
+            raise ValueError(f"Documents need at least 8 tokens for every rule to have its turn; got n_ctx = {n_ctx}.")
         self.grammar, self.n_ctx = Grammar(seed), n_ctx
         self.vocab = self.grammar.vocab
 
@@ -50,15 +52,20 @@ class PlantedLanguage:
 
     def kinds(self, tokens: Int[Tensor, "doc seq"]) -> Int[Tensor, "doc seq"]:
         """Which rule governs each token of a text that somebody else wrote."""
-        begin = torch.zeros_like(tokens[:, :1])
-        return torch.cat([begin, *(kind[:, None] for _, kind in self.read(tokens))], dim=1)[:, :-1]
+        after = torch.stack([kind for _, kind in self.read(tokens)], dim=1)
+        return torch.cat([torch.zeros_like(after[:, :1]), after[:, :-1]], dim=1)
 
     def read(self, tokens: Int[Tensor, "doc seq"]):
         """Read along: after each token, yield the next one's distribution and kind."""
-        if tokens.ndim != 2 or (tokens[:, 0] != 0).any() or tokens.min() < 0 or tokens.max() >= len(self.vocab):
+        if (
+            tokens.ndim != 2
+            or tokens.numel() == 0
+            or tokens[:, 0].any()
+            or not 0 <= tokens.min() <= tokens.max() < len(self.vocab)
+        ):
             raise ValueError(f"Documents are [doc, seq] tokens below {len(self.vocab)} that begin with 0 ({self.vocab[0]}).")
         reader = Reader(self.grammar, len(tokens))
-        for token in tokens.cpu().T[1:]:
+        for token in tokens.cpu().long().T[1:]:
             yield reader.expect()
             reader.read(token)
         yield reader.expect()

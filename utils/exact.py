@@ -30,7 +30,7 @@ class Tally:
         self.pairs = torch.zeros(size, size).double()
         self.opened = 0.0  # names that start after Mr
         self.within, self.closed = [0.0, 0.0], [0.0, 0.0]  # in text and roll: pairs of name tokens, commas after names
-        self.add(Kind.BEGIN, 1, 0)
+        self.add(Kind.BEGIN, 1.0, 0.0)
         self.walk_text(self.walk_roll())
         self.pair_names()
 
@@ -83,11 +83,11 @@ class Tally:
         for slot, p in enumerate(share):
             length = LENGTHS[where][slot]
             for place in range(1, min(length, self.n_ctx - position)):
-                kind, entropy = (Kind.NAME_REPEAT, 0) if slot < known else (Kind.NAME_FIRST, math.log(pool - used - place))
+                kind, entropy = (Kind.NAME_REPEAT, 0.0) if slot < known else (Kind.NAME_FIRST, math.log(pool - used - place))
                 self.add(kind, chance * p, entropy)
                 self.within[where] += chance * p
             if where == TEXT and position + length < self.n_ctx:
-                self.add(Kind.NAME_END, chance * p, 0)
+                self.add(Kind.NAME_END, chance * p, 0.0)
                 self.closed[TEXT] += chance * p
         return list(enumerate(share))
 

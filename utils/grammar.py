@@ -8,8 +8,8 @@ A document is ¶, a **roll** of names, a comma, then text. In the text, the toke
     Ralph … R → alph      a whole word is spelled out in pieces          (split copying)
 
 A text meets at most one key of each family. A **name** is invented on the spot and may come again. In the roll it is made of
-tokens of the whole vocabulary (but for ¶, the comma, and `Barack` and `Hong`, which are never without their second halves), and
-a `keep` among them is only a name. In the text it follows `Mr`, is made of syllables and ends with a comma.
+tokens of the whole vocabulary (but for ¶, the comma, and `Barack` and `Hong`, which are never without their second halves),
+and a `keep` among them is only a name. In the text it follows `Mr`, is made of syllables and ends with a comma.
 """
 
 from functools import cached_property
@@ -94,8 +94,9 @@ class Grammar:
                 chosen = self.ids(candidates)[torch.randperm(len(candidates), generator=generator)[:n]]
                 weights = torch.rand(n, generator=generator, dtype=torch.float64) + 0.2
                 rows[self.id[current], chosen] += share * weights / weights.sum()
-        ordinary = ~self.among([BEGIN, MARK, CLOSE, *VERBS, *THINGS, *WHOLE])
-        slip = torch.where(self.among(PAIRS[::2]), LAPSE, SLIP).double()[:, None]
+        ordinary = (~self.among([BEGIN, MARK, CLOSE, *VERBS, *THINGS, *WHOLE])).double()
+        slip = torch.full((len(self.vocab), 1), SLIP, dtype=torch.float64)
+        slip[self.ids(PAIRS[::2])] = LAPSE
         return (1 - slip) * rows + slip * ordinary / ordinary.sum()
 
     @cached_property
@@ -105,8 +106,8 @@ class Grammar:
         extra = torch.zeros(8, len(self.vocab), dtype=torch.float64)
         extra[:, self.mark] = OPEN
         for family, members in enumerate(FAMILIES):
-            unmet = torch.arange(8) >> family & 1 == 0
-            extra[:, self.ids(members)] = (unmet * MEET[family] / len(members))[:, None].double()
+            unmet = (torch.arange(8) >> family & 1 == 0).double()
+            extra[:, self.ids(members)] = (unmet * MEET[family] / len(members))[:, None]
         opened = extra[:, None] + (1 - extra.sum(1))[:, None, None] * self.rows
         return torch.where(closed[:, None], self.rows, opened)
 

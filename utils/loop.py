@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass, field
 
 import torch
@@ -51,35 +52,77 @@ def train(
     `batches(step)` gives the tokens of a step. An interrupt stops after the current step and returns the history; the same
     call with `history=history` goes on as if nothing had happened.
     """
+    if steps < 1 or every < 1:
+        raise ValueError(f"Training needs at least one step, and evaluations at least one apart; got {steps} and {every}.")
     history, wanted = history or History(), set(checkpoint_at)
     optimizer = torch.optim.AdamW(model.parameters(), lr, betas=(0.9, 0.98), weight_decay=weight_decay, fused=True)
     if history.optimizer:
         optimizer.load_state_dict(history.optimizer)
-    first, good = len(history.loss), (len(history.loss), snapshot(model))
-    bar = Bar(total=steps, initial=first, disable=not progress, mininterval=0.5, unit="step")
-    with bar, interruptible() as stopped:
-        for step in range(first, steps + 1):
-            if step in wanted:
-                history.checkpoints.append((step, snapshot(model)))
-            if evaluate and (step % every == 0 or step == steps):
-                history.evaluations.append({"step": step, **evaluate(model)})
-            if step == steps or stopped():
+    memory = Memory(model, optimizer, history)
+
+    def look(step: int) -> None:
+        if step in wanted:
+            history.checkpoints.append((step, snapshot(model)))
+        if evaluate and (step % every == 0 or step == steps):
+            history.evaluations.append({"step": step, **evaluate(model)})
+
+    with Bar(total=steps, initial=memory.step, disable=not progress) as bar, interruptible() as stopped, memory.kept():
+        if memory.step == 0:
+            look(0)
+        for step in range(memory.step, steps):
+            rate = lr * min((step + 1) / max(warmup, 1), 1 - step / steps)
+            sound = update(model, optimizer, rate, batches(step), history)
+            memory.judge(step, sound, due=step % 100 == 99 or step + 1 == steps)
+            bar.advance(history)
+            look(step + 1)
+            if stopped():
                 break
-            rate = lr * min((step + 1) / warmup, 1 - step / steps)
-            if not update(model, optimizer, rate, batches(step), history):
-                model.load_state_dict(good[1])
-                del history.loss[good[0] :]
-                raise ValueError(
-                    f"The loss at step {step} is not finite: lower lr ({lr:g}). The model is back at step {good[0]}."
-                )
-            if step % 100 == 99:
-                good = step + 1, snapshot(model)
-            bar.set_postfix_str(f"loss {history.loss[-1]:.3f}, {history.tokens / history.seconds:,.0f} tokens/s", False)
-            bar.update()
-    history.optimizer = optimizer.state_dict()
     if len(history.loss) < steps:
         print(f"Stopped after {len(history.loss)} of {steps} steps. Call train(…, history=history) to go on.")
     return history
+
+
+class Memory:
+    """The last state that was known to be sound, to go back to when a loss is not finite."""
+
+    def __init__(self, model: AttentionOnly, optimizer: torch.optim.Optimizer, history: History):
+        self.model, self.optimizer, self.history = model, optimizer, history
+        if not self.renew():
+            raise ValueError("The model has weights that are not finite; load it again, or start from a new one.")
+
+    def renew(self) -> bool:
+        """Remember the state as it is now; False, and nothing changes, if a weight is not finite."""
+        if not all(weight.isfinite().all() for weight in self.model.parameters()):
+            return False
+        self.step, self.weights = len(self.history.loss), snapshot(self.model)
+        self.state = deepcopy(self.optimizer.state_dict())
+        self.totals = self.history.tokens, self.history.seconds
+        return True
+
+    def judge(self, step: int, sound: bool, due: bool) -> None:
+        """Raise, with everything put back, if this step was not sound; remember it if that is due."""
+        if not sound or (due and not self.renew()):
+            self.restore()
+            lr = self.optimizer.defaults["lr"]
+            raise ValueError(
+                f"The loss at step {step} is not finite: lower lr ({lr:g}). The model is back at step {self.step}."
+            )
+
+    def restore(self) -> None:
+        self.model.load_state_dict(self.weights)
+        self.optimizer.load_state_dict(self.state)
+        del self.history.loss[self.step :]
+        self.history.tokens, self.history.seconds = self.totals
+        self.history.evaluations[:] = [row for row in self.history.evaluations if row["step"] <= self.step]
+        self.history.checkpoints[:] = [(step, weights) for step, weights in self.history.checkpoints if step <= self.step]
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """However the training ends, the history has the optimizer's state, so that it can go on."""
+        try:
+            yield
+        finally:
+            self.history.optimizer = self.optimizer.state_dict()
 
 
 class Bar(tqdm):
@@ -90,7 +133,8 @@ class Bar(tqdm):
     def __init__(self, **options):
         shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
         self.handle = DisplayHandle() if hasattr(shell, "kernel") and not options["disable"] else None
-        super().__init__(file=io.StringIO() if self.handle else sys.stdout, ncols=100, ascii=False, **options)
+        file = io.StringIO() if self.handle else sys.stdout
+        super().__init__(file=file, ncols=100, ascii=False, mininterval=0.5, unit="step", **options)
 
     def display(self, msg: str | None = None, pos: int | None = None) -> None:
         if self.handle is None:
@@ -99,6 +143,11 @@ class Bar(tqdm):
             show = self.handle.update if self.shown else self.handle.display
             show({"text/plain": msg or str(self)}, raw=True)
             self.shown = True
+
+    def advance(self, history: History) -> None:
+        """One step further; show the loss and the speed."""
+        self.set_postfix_str(f"loss {history.loss[-1]:.3f}, {history.tokens / history.seconds:,.0f} tokens/s", refresh=False)
+        self.update()
 
 
 def update(model: AttentionOnly, optimizer: torch.optim.Optimizer, rate: float, tokens: Tensor, history: History) -> bool:

@@ -116,7 +116,7 @@ class AttentionOnly(HookedRootModule):
 
     def forward(self, tokens: Int[Tensor, "batch seq"]) -> Float[Tensor, "batch seq d_vocab"]:
         self.check(tokens)
-        x = self.hook_embed(F.embedding(tokens, self.W_E))
+        x = self.hook_embed(F.embedding(tokens.long(), self.W_E))
         positions = self.hook_pos_embed(self.W_pos[: tokens.shape[1]])
         if self.cfg.positions == "stream":
             x, positions = x + positions, 0.0
@@ -128,7 +128,7 @@ class AttentionOnly(HookedRootModule):
         """Next-token cross-entropy in nats: the mean, or [batch, seq − 1] with per_token."""
         if tokens.ndim == 2 and tokens.shape[1] < 2:
             raise ValueError("A loss needs at least two tokens: one to read and one to predict.")
-        logits, targets = self(tokens)[:, :-1].flatten(0, 1), tokens[:, 1:].flatten()
+        logits, targets = self(tokens)[:, :-1].flatten(0, 1), tokens[:, 1:].flatten().long()
         losses = F.cross_entropy(logits, targets, reduction="none" if per_token else "mean")
         return losses.view(len(tokens), -1) if per_token else losses
 
@@ -139,7 +139,7 @@ class AttentionOnly(HookedRootModule):
 
     def check(self, tokens: Tensor) -> None:
         """Say what is wrong with tokens that this model cannot read."""
-        if tokens.ndim != 2 or tokens.numel() == 0 or tokens.is_floating_point():
+        if tokens.ndim != 2 or tokens.numel() == 0 or tokens.is_floating_point() or tokens.dtype == torch.bool:
             raise ValueError(f"Tokens must be integers [batch, seq], not empty; got {tokens.dtype} {list(tokens.shape)}.")
         if tokens.shape[1] > self.cfg.n_ctx:
             raise ValueError(f"A sequence of {tokens.shape[1]} tokens is longer than n_ctx = {self.cfg.n_ctx}: cut it.")
@@ -195,6 +195,6 @@ def load(path: Path | str) -> AttentionOnly:
             model = AttentionOnly(AttentionOnlyConfig(**json.loads(file.metadata()["config"])))
             model.to(file.get_tensor("embed.W_E").dtype)
             model.load_state_dict({name: file.get_tensor(name) for name in file.keys()})
-    except (SafetensorError, KeyError, TypeError, RuntimeError) as error:
+    except (SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
         raise ValueError(f"{path} is damaged or not a model of this course: `git checkout` it or run `make data`.") from error
     return model.eval()
