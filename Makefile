@@ -2,6 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
+AS_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)  # in a container
 
 .DEFAULT_GOAL := help
 .PHONY: help venv lab test lint bench data
@@ -19,7 +20,7 @@ $(INSTALLED): requirements.txt constraints.txt pyproject.toml
 	touch $@
 
 lab: $(INSTALLED)  ## open JupyterLab on the first lesson
-	$(BIN)/jupyter lab notebooks/00_start_here.ipynb
+	$(BIN)/jupyter lab $(AS_ROOT) notebooks/00_start_here.ipynb
 
 lint: $(INSTALLED)  ## check style and formatting, notebooks too
 	$(BIN)/ruff check .

@@ -1,6 +1,7 @@
 """`python -m bench`: one table, also in build/bench.json. `python -m bench seeds`: ten seeds of both two-layer recipes."""
 
 import json
+import os
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict, replace
@@ -18,6 +19,7 @@ from utils.training import RECIPES, loss_by_kind, planted_language
 BUILD = Path("build")
 LIMITS = {"planted-2l": 0.5, "planted-2l-live": 1.0}  # nats above the floor
 PERIOD = 20
+LOAD = os.getloadavg()[0]  # of the last minute, before anything here ran
 
 
 def measure_all() -> list[rows.Row]:
@@ -51,11 +53,14 @@ def table(lines: list[list[str]]) -> str:
 
 def write(name: str, content: dict) -> None:
     BUILD.mkdir(exist_ok=True)
-    about = {"torch": torch.__version__, "transformer_lens": version("transformer_lens"), "threads": torch.get_num_threads()}
+    about = {name: version(name) for name in ("torch", "transformer_lens")}
+    about |= {"threads": torch.get_num_threads(), "load_before": LOAD}
     (BUILD / name).write_text(json.dumps({**about, **content}, indent=1, ensure_ascii=False) + "\n")
 
 
 def bench() -> None:
+    if LOAD > 0.5:
+        print(f"The machine is busy (load {LOAD:.1f}): the times below are not what it can do.", file=sys.stderr)
     found = measure_all()
     write("bench.json", {"rows": [asdict(row) for row in found]})
     print(table([["what", "ours", "other", "ratio", "target", "median of"], *map(cells, found)]))
