@@ -13,7 +13,9 @@ RIGHT = {
     ),
     lesson_02.check_zero_layer_logits: lambda tokens, W_E, W_U: (W_E @ W_U)[tokens],
     lesson_02.check_best_table: lambda pairs: pairs.log() - pairs.sum(1, keepdim=True).log(),
-    lesson_02.check_expected_loss: lambda log_probs, pairs: -(pairs * log_probs.clamp(min=-1e6)).sum() / pairs.sum(),
+    lesson_02.check_expected_loss: lambda log_probs, pairs: (
+        -torch.where(pairs > 0, pairs * log_probs, 0.0).sum() / pairs.sum()
+    ),
 }
 WRONG = [
     (lesson_00.check_loss_of_ignorance, lambda n: math.log2(n), "bits"),
@@ -42,6 +44,19 @@ WRONG = [
     (lesson_02.check_expected_loss, lambda log_probs, pairs: -(pairs * log_probs)[pairs > 0].sum(), "that is the sum"),
     (lesson_02.check_expected_loss, lambda log_probs, pairs: (pairs * log_probs)[pairs > 0].sum() / pairs.sum(), "sign"),
     (lesson_02.check_expected_loss, lambda log_probs, pairs: -log_probs.sum(), "expected"),
+    (
+        lesson_02.check_expected_loss,
+        lambda log_probs, pairs: -(pairs * log_probs.clamp(min=-9)).sum() / pairs.sum(),
+        "infinity",
+    ),
+    (
+        lesson_02.check_expected_loss,
+        lambda log_probs, pairs: -torch.where(pairs > 0, pairs * log_probs, 0.0).mean(),
+        "entries",
+    ),
+    (lesson_02.check_best_table, lambda pairs: (pairs / pairs.sum(1, keepdim=True)).log2(), "bits"),
+    (lesson_02.check_best_table, lambda pairs: -(pairs / pairs.sum(1, keepdim=True)).log(), "never positive"),
+    (lesson_02.check_best_table, lambda pairs: (pairs / pairs.sum(1, keepdim=True)).log().T, "transposed"),
 ]
 
 

@@ -48,15 +48,15 @@ def planted_language() -> PlantedLanguage:
     return PlantedLanguage(seed=0)
 
 
-PHASE_CHANGE = (0, 50, 100, 150, *range(200, 401, 20), 425, 450, 500, 600, 700, 800, 1000, 1500, 2000, 2500)
+PHASE_CHANGE = (0, 50, 100, 150, *range(200, 401, 20), 425, 450, 500, 600, 700, 800, 1000, 1250, 1500, 2100)
 RECIPES = {
-    "planted-0l": Recipe(0, 2000),
-    "planted-1l": Recipe(1, 1800),
-    "planted-2l": Recipe(2, 2500, checkpoint_at=PHASE_CHANGE),
+    "planted-0l": Recipe(0, 1500),
+    "planted-1l": Recipe(1, 1500),
+    "planted-2l": Recipe(2, 2100, checkpoint_at=PHASE_CHANGE),
     "planted-2l-live": Recipe(2, 800),
-    **{f"planted-1l-seed{seed}": Recipe(1, 1800, seed) for seed in range(1, 5)},
-    **{f"planted-2l-seed{seed}": Recipe(2, 2500, seed) for seed in range(1, 5)},
-    **{f"planted-1l-{heads}heads": Recipe(1, 1800, n_heads=heads) for heads in (1, 2, 8)},
+    **{f"planted-1l-seed{seed}": Recipe(1, 1500, seed) for seed in range(1, 5)},
+    **{f"planted-2l-seed{seed}": Recipe(2, 2100, seed) for seed in range(1, 5)},
+    **{f"planted-1l-{heads}heads": Recipe(1, 1500, n_heads=heads) for heads in (1, 2, 8)},
 }
 
 

@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from utils.checks.report import compare, exercise
+from utils.checks.report import Wrong, compare, exercise
 
 
 def weights(seed: int = 0):
@@ -47,6 +47,9 @@ def check_best_table(answer) -> str:
             target[current, following] = math.log(p) if p > 0 else -math.inf
     mistakes = {
         "these are probabilities: take the logarithm.": target.exp(),
+        "these are bits: take the natural logarithm.": target / math.log(2),
+        "the sign is the wrong way round: a log-probability is never positive.": -target,
+        "transposed: row a of `pairs` belongs to the token that is there.": target.T,
         "you divided by the columns' sums, which gives P(current | next): divide by the rows'.": (pairs / pairs.sum(0)).log(),
         "you divided by the sum of all, which gives P(current, next): divide by the rows'.": (pairs / pairs.sum()).log(),
         "`pairs.sum(1)` lines up with the columns: with keepdim=True it lines up with the rows.": (pairs / pairs.sum(1)).log(),
@@ -68,9 +71,17 @@ def check_expected_loss(answer) -> str:
     total = sum(pairs[i, j].item() for i, j in seen)
     target = -sum(pairs[i, j].item() * log_probs[i, j].item() for i, j in seen) / total
     mistakes = {
-        "0 × −inf is nan: a pair that never comes must cost nothing. Look only at pairs > 0.": math.nan,
+        "the result is nan. Is it 0 × −inf? A pair that never comes must cost nothing: look only at pairs > 0.": math.nan,
         "the sign is the wrong way round: a loss is minus the log.": -target,
         "that is the sum; divide by how many pairs there are.": target * total,
+        "these are bits: the table holds natural logarithms already.": target / math.log(2),
+        "that divides by the number of table entries: divide by how many pairs there are, `pairs.sum()`.": target * total / 16,
         "that is the plain mean over table entries: weigh each pair by how often it comes.": -log_probs[pairs > 0].mean(),
     }
-    return compare(answer(log_probs, pairs), target, mistakes, "a table in which one pair never comes")
+    praise = compare(answer(log_probs, pairs), target, mistakes, "a table in which one pair never comes")
+    pairs[0, 1] = 1.0
+    if float(answer(log_probs, pairs)) != math.inf:
+        raise Wrong(
+            "a pair that does come and was held impossible costs infinity: leave pairs out by `pairs`, not by `log_probs`."
+        )
+    return praise
