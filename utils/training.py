@@ -50,7 +50,7 @@ def planted_language() -> PlantedLanguage:
 
 PHASE_CHANGE = (0, 50, 100, 150, *range(200, 401, 20), 425, 450, 500, 600, 700, 800, 1000, 1250, 1500, 2100)
 RECIPES = {
-    "planted-0l": Recipe(0, 1500),
+    "planted-0l": Recipe(0, 1200),
     "planted-1l": Recipe(1, 1500),
     "planted-2l": Recipe(2, 2100, checkpoint_at=PHASE_CHANGE),
     "planted-2l-live": Recipe(2, 800),
