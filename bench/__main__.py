@@ -42,7 +42,8 @@ def cells(row: rows.Row) -> list[str]:
     """What the table says of a row."""
     beyond = "> " if row.bound else ""
     other, ratio = beyond + number(row.other), beyond + number(row.ratio)
-    return [row.what, number(row.ours), other, ratio, f"{row.target} {'✓' if row.met else '✗'}", str(row.median_of)]
+    mark = {True: " ✓", False: " ✗", None: ""}[row.met]
+    return [row.what, number(row.ours), other, ratio, row.target + mark, str(row.median_of)]
 
 
 def table(lines: list[list[str]]) -> str:
@@ -54,7 +55,7 @@ def table(lines: list[list[str]]) -> str:
 def write(name: str, content: dict) -> None:
     BUILD.mkdir(exist_ok=True)
     about = {name: version(name) for name in ("torch", "transformer_lens")}
-    about |= {"threads": torch.get_num_threads(), "load_before": LOAD}
+    about |= {"threads": torch.get_num_threads(), "waiting": os.environ.get("OMP_WAIT_POLICY"), "load_before": LOAD}
     (BUILD / name).write_text(json.dumps({**about, **content}, indent=1, ensure_ascii=False) + "\n")
 
 

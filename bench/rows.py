@@ -36,7 +36,7 @@ class Row:
     ratio: float | None
     target: str
     median_of: int
-    met: bool
+    met: bool | None  # None without a target
     bound: bool = False
 
 
@@ -49,7 +49,8 @@ def budget(what: str, times: list[float], most: float) -> Row:
 def duel(what: str, ours: list[float], other: list[float], least: float = 0.0) -> Row:
     """Two speeds; without a least ratio, for the record."""
     ratio = median(ours) / median(other)
-    return Row(what, median(ours), median(other), ratio, f"≥ {least:g}" if least else "none", len(ours), ratio >= least)
+    target, met = (f"≥ {least:g}", ratio >= least) if least else ("none", None)
+    return Row(what, median(ours), median(other), ratio, target, len(ours), met)
 
 
 def seconds(run: Callable[[], object]) -> float:
