@@ -8,9 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tests.helpers import few, rng
-from utils.corpus import Kind, PlantedLanguage, repeated_tokens
-from utils.grammar import (
+from planted.grammar import (
     AGAIN,
     ASKS,
     BEGIN,
@@ -34,6 +32,8 @@ from utils.grammar import (
     WHOLE,
     WORDS,
 )
+from tests.helpers import few, rng
+from utils.corpus import Kind, PlantedLanguage, repeated_tokens
 
 LANGUAGE = PlantedLanguage(seed=0)
 VOCAB = LANGUAGE.vocab

@@ -75,7 +75,7 @@ def test_the_direct_path_is_the_model_without_layers():
 
 def test_bad_input_gets_a_sentence():
     with pytest.raises(ValueError, match="no layers has no heads"):
-        patterns(AttentionOnly(AttentionOnlyConfig(0, 1, 4, 2, 9, 8)), torch.zeros(1, 3, dtype=torch.long))
+        previous_token_score(AttentionOnly(AttentionOnlyConfig(0, 1, 4, 2, 9, 8)), torch.zeros(1, 3, dtype=torch.long))
     model = AttentionOnly(AttentionOnlyConfig(1, 1, 4, 2, 9, 8))
     with pytest.raises(ValueError, match="at least two tokens"):
         previous_token_score(model, torch.zeros(1, 1, dtype=torch.long))

@@ -8,9 +8,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Generator, Tensor
 
-from utils.exact import Tally
-from utils.grammar import FAMILIES, PLACES, Grammar
-from utils.reader import Kind, Reader
+from planted.exact import Tally
+from planted.grammar import FAMILIES, PLACES, Grammar
+from planted.reader import Kind, Reader
 
 __all__ = ["Kind", "PlantedLanguage", "Sample", "repeated_tokens"]
 

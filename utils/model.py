@@ -56,7 +56,7 @@ class Attention(nn.Module):
     def forward(self, x: Tensor, positions: Tensor | float) -> Tensor:
         placed = x + positions
         q = self.hook_q(project(placed, self.W_Q))  # (batch, dest, head, d_head)
-        k = self.hook_k(self.smear(project(placed, self.W_K)))  # (batch, src, head, d_head)
+        k = self.hook_k(smear(project(placed, self.W_K), self.alpha))  # (batch, src, head, d_head)
         v = self.hook_v(project(x, self.W_V))
         scores = torch.einsum("bdhe,bshe->bhds", q / q.shape[-1] ** 0.5, k)
         future = torch.full(scores.shape[-2:], float("-inf"), dtype=x.dtype, device=x.device).triu(1)
@@ -65,12 +65,13 @@ class Attention(nn.Module):
         z = self.hook_z(torch.einsum("bhds,bshe->bdhe", pattern, v))
         return z.flatten(2) @ self.W_O.flatten(0, 1)  # concatenate and multiply: the same as adding head by head
 
-    def smear(self, k: Tensor) -> Tensor:
-        """k_j ← σ(α) k_j + (1 − σ(α)) k_{j−1}, one learned α a head, k_0 as it is."""
-        if self.alpha is None:
-            return k
-        own = self.alpha.sigmoid()[:, None]
-        return torch.cat([k[:, :1], own * k[:, 1:] + (1 - own) * k[:, :-1]], dim=1)
+
+def smear(k: Float[Tensor, "batch seq head d_head"], alpha: Float[Tensor, " head"] | None) -> Tensor:
+    """k_j ← σ(α) k_j + (1 − σ(α)) k_{j−1}, one learned α a head, k_0 as it is; without α, k itself."""
+    if alpha is None:
+        return k
+    own = alpha.sigmoid()[:, None]
+    return torch.cat([k[:, :1], own * k[:, 1:] + (1 - own) * k[:, :-1]], dim=1)
 
 
 def project(x: Float[Tensor, "batch seq d_model"], W: Float[Tensor, "head d_model d_head"]) -> Tensor:
@@ -115,7 +116,7 @@ class AttentionOnly(HookedRootModule):
                 weight.copy_(scale * torch.randn(weight.shape, generator=generator))
 
     def forward(self, tokens: Int[Tensor, "batch seq"]) -> Float[Tensor, "batch seq d_vocab"]:
-        self.check(tokens)
+        check_tokens(tokens, self.cfg)
         x = self.hook_embed(F.embedding(tokens.long(), self.W_E))
         positions = self.hook_pos_embed(self.W_pos[: tokens.shape[1]])
         if self.cfg.positions == "stream":
@@ -126,26 +127,12 @@ class AttentionOnly(HookedRootModule):
 
     def loss(self, tokens: Int[Tensor, "batch seq"], per_token: bool = False) -> Float[Tensor, "..."]:
         """Next-token cross-entropy in nats: the mean, or [batch, seq − 1] with per_token."""
-        if tokens.ndim == 2 and tokens.shape[1] < 2:
-            raise ValueError("A loss needs at least two tokens: one to read and one to predict.")
-        logits, targets = self(tokens)[:, :-1].flatten(0, 1), tokens[:, 1:].flatten().long()
-        losses = F.cross_entropy(logits, targets, reduction="none" if per_token else "mean")
-        return losses.view(len(tokens), -1) if per_token else losses
+        return next_token_loss(self(tokens), tokens, per_token)
 
     def run_with_cache(self, *args, **kwargs) -> tuple[Tensor, ActivationCache]:
         """Logits, and every activation by TransformerLens name: cache["pattern", 0], cache["q", 1], …"""
         logits, cache = super().run_with_cache(*args, **kwargs)
         return logits, ActivationCache(cache, self)
-
-    def check(self, tokens: Tensor) -> None:
-        """Say what is wrong with tokens that this model cannot read."""
-        if tokens.ndim != 2 or tokens.numel() == 0 or tokens.is_floating_point() or tokens.dtype == torch.bool:
-            raise ValueError(f"Tokens must be integers [batch, seq], not empty; got {tokens.dtype} {list(tokens.shape)}.")
-        if tokens.shape[1] > self.cfg.n_ctx:
-            raise ValueError(f"A sequence of {tokens.shape[1]} tokens is longer than n_ctx = {self.cfg.n_ctx}: cut it.")
-        low, high = int(tokens.min()), int(tokens.max())
-        if low < 0 or high >= self.cfg.d_vocab:
-            raise ValueError(f"Tokens run from 0 to {self.cfg.d_vocab - 1}; got {low if low < 0 else high}.")
 
     W_E = property(lambda self: self.embed.W_E)
     W_pos = property(lambda self: self.pos_embed.W_pos)
@@ -164,6 +151,28 @@ class AttentionOnly(HookedRootModule):
         rows, columns = self.cfg.d_model, self.cfg.d_head
         shape = (columns, rows) if name == "W_O" else (rows, columns)
         return self.W_E.new_empty(0, self.cfg.n_heads, *shape)
+
+
+def check_tokens(tokens: Tensor, cfg) -> None:
+    """Say what is wrong with tokens that a model cannot read."""
+    if tokens.ndim != 2 or tokens.numel() == 0 or tokens.is_floating_point() or tokens.dtype == torch.bool:
+        raise ValueError(f"Tokens must be integers [batch, seq], not empty; got {tokens.dtype} {list(tokens.shape)}.")
+    if tokens.shape[1] > cfg.n_ctx:
+        raise ValueError(f"A sequence of {tokens.shape[1]} tokens is longer than n_ctx = {cfg.n_ctx}: cut it.")
+    low, high = int(tokens.min()), int(tokens.max())
+    if low < 0 or high >= cfg.d_vocab:
+        raise ValueError(f"Tokens run from 0 to {cfg.d_vocab - 1}; got {low if low < 0 else high}.")
+
+
+def next_token_loss(
+    logits: Float[Tensor, "batch seq d_vocab"], tokens: Int[Tensor, "batch seq"], per_token: bool = False
+) -> Float[Tensor, "..."]:
+    """Next-token cross-entropy in nats: the mean, or [batch, seq − 1] with per_token."""
+    if tokens.shape[1] < 2:
+        raise ValueError("A loss needs at least two tokens: one to read and one to predict.")
+    logits, targets = logits[:, :-1].flatten(0, 1), tokens[:, 1:].flatten().long()
+    losses = F.cross_entropy(logits, targets, reduction="none" if per_token else "mean")
+    return losses.view(len(tokens), -1) if per_token else losses
 
 
 def save(model: AttentionOnly, path: Path | str) -> None:

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from utils.grammar import AGAIN, ENOUGH, LENGTHS, Grammar
+from planted.grammar import AGAIN, ENOUGH, LENGTHS, Grammar
 
 
 class Kind(IntEnum):

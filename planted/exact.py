@@ -10,8 +10,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from utils.grammar import AGAIN, ENOUGH, FAMILIES, LENGTHS, Grammar
-from utils.reader import Kind
+from planted.grammar import AGAIN, ENOUGH, FAMILIES, LENGTHS, Grammar
+from planted.reader import Kind
 
 TEXT, ROLL = 0, 1
 

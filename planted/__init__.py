@@ -1,0 +1,1 @@
+"""The planted language from inside: its rules, an ideal reader of it, and exact counts. `utils.corpus` is its door."""
