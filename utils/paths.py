@@ -26,7 +26,7 @@ def all_paths(model: Model, before: int | None = None) -> list[Path]:
     return paths
 
 
-def by_order(paths: list[Path]) -> list[Path]:
+def sorted_paths(paths: list[Path]) -> list[Path]:
     return sorted(paths, key=lambda path: (len(path), path))
 
 
@@ -36,7 +36,7 @@ class Expansion(Frozen):
     @cached_property
     def paths(self) -> list[Path | str]:
         """By order, then lexicographic: (), ((0, 0),), …, ((0, 3), (1, 4))."""
-        return by_order(all_paths(self.model)) + ["bias"] * self.weights.biased
+        return sorted_paths(all_paths(self.model)) + ["bias"] * self.weights.biased
 
     def logits(self, path: Path | str) -> Logits:
         """What one path adds."""
@@ -113,7 +113,7 @@ class Scores:
 
     def __init__(self, frozen: Frozen, head: Head):
         self.frozen, self.head = frozen, head
-        earlier = by_order(all_paths(frozen.model, before=head[0])[1:])
+        earlier = sorted_paths(all_paths(frozen.model, before=head[0])[1:])
         self.terms = ["tok", "pos", *earlier, *["bias"] * frozen.weights.biased]
 
     def term(self, query: str | Path, key: str | Path) -> Float[Tensor, "batch dest src"]:
@@ -161,9 +161,7 @@ def expand_scores(model: Model, tokens: Int[Tensor, "batch seq"], layer: int, he
 class Importance(NamedTuple):
     """What parts of the sum are worth, in nats of loss, with patterns as they are (but for `cut`)."""
 
-    by_order: Float[
-        Tensor, " order"
-    ]  # gained by the paths of each order on top of those before; by the first, on a uniform guess
+    by_order: Float[Tensor, " order"]  # gained by each order's paths on top of those before; order 0, on a uniform guess
     alone: Float[Tensor, " layer"]  # gained by a layer's heads on top of the direct path alone
     given: Float[Tensor, " layer"]  # gained by a layer's heads on top of the direct path and all other single heads
     cut: dict[str, float]  # lost when no query ("Q"), or no key ("K"), sees an earlier head
