@@ -1,17 +1,20 @@
-"""`python -m bench`: one table, also in build/bench.json. `python -m bench seeds`: ten seeds of both two-layer recipes."""
+"""`python -m bench`: two tables, also in build/bench.json. `python -m bench algebra`: without training, two minutes.
+`python -m bench seeds`: ten seeds of both two-layer recipes, half an hour.
+"""
 
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 
 import torch
 
-from bench import rows
+from bench import algebra, rows
 from utils.corpus import Kind, repeated_tokens
 from utils.model import AttentionOnly
 from utils.training import RECIPES, loss_by_kind, planted_language
@@ -22,10 +25,14 @@ PERIOD = 20
 LOAD = os.getloadavg()[0]  # of the last minute, before anything here ran
 
 
-def measure_all() -> list[rows.Row]:
-    """Every row, with a word on stderr as each is done; the quick ones first."""
+ALGEBRA = algebra.composition, algebra.expansions, algebra.copying
+ALL = rows.imports, rows.sampling, *ALGEBRA, rows.speeds, rows.recipes, rows.learning  # the quick ones first
+
+
+def measure(measures: Iterable[Callable[[], Iterator[rows.Row]]]) -> list[rows.Row]:
+    """Their rows, with a word on stderr as each is done."""
     found = []
-    for measure in (rows.imports, rows.sampling, rows.speeds, rows.recipes, rows.learning):
+    for measure in measures:
         for row in measure():
             print(f"{row.what}: {number(row.ours)}", file=sys.stderr)
             found.append(row)
@@ -59,12 +66,12 @@ def write(name: str, content: dict) -> None:
     (BUILD / name).write_text(json.dumps({**about, **content}, indent=1, ensure_ascii=False) + "\n")
 
 
-def bench() -> None:
+def bench(measures: Iterable[Callable[[], Iterator[rows.Row]]], file: str) -> None:
     if LOAD > 0.5:
         print(f"The machine is busy (load {LOAD:.1f}): the times below are not what it can do.", file=sys.stderr)
-    found = measure_all()
-    write("bench.json", {"rows": [asdict(row) for row in found]})
-    print(table([["what", "ours", "other", "ratio", "target", "median of"], *map(cells, found)]))
+    found, growth = measure(measures), algebra.growth()
+    write(file, {"rows": [asdict(row) for row in found], "growth": growth})
+    print(table([["what", "ours", "other", "ratio", "target", "median of"], *map(cells, found)]), table(growth), sep="\n\n")
 
 
 def third_copy(model: AttentionOnly) -> float:
@@ -118,4 +125,5 @@ def seed_lines(found: dict) -> Iterator[list[str]]:
 
 
 if __name__ == "__main__":
-    seeds() if sys.argv[1:] == ["seeds"] else bench()
+    commands = {"seeds": seeds, "algebra": partial(bench, ALGEBRA, "algebra.json"), "all": partial(bench, ALL, "bench.json")}
+    commands[sys.argv[1] if sys.argv[1:] else "all"]()
