@@ -93,7 +93,7 @@ def all_heads(model: Model, before: int | None = None) -> list[Head]:
 def check_head(model: Model, head: Head) -> Head:
     """The head itself, if the model has it."""
     cfg = model.cfg
-    if not isinstance(head, tuple) or len(head) != 2:
+    if not isinstance(head, tuple) or len(head) != 2 or not all(isinstance(index, int) for index in head):
         raise ValueError(f"A head is a pair (layer, head) such as (1, 0), not {head!r}.")
     if not (0 <= head[0] < cfg.n_layers and 0 <= head[1] < cfg.n_heads):
         raise ValueError(f"There is no head {head}: this model has {cfg.n_layers} layers of {cfg.n_heads} heads, from (0, 0).")

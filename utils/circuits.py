@@ -68,7 +68,9 @@ def raised_share(matrix: FactoredMatrix) -> float:
 
 def top_share(matrix: FactoredMatrix, k: int = 1) -> float:
     """The share of tokens whose own entry is among the k largest of its row. Chance is k / d_vocab."""
-    beaten_by = [(A @ matrix.B > own[:, None]).sum(1) for A, own in zip(matrix.A.split(BLOCK), diagonal(matrix).split(BLOCK))]
+    blocks = torch.arange(matrix.ldim, device=matrix.A.device).split(BLOCK)
+    rows = ((matrix.A[own] @ matrix.B, own[:, None]) for own in blocks)
+    beaten_by = [(row > row.gather(1, own)).sum(1) for row, own in rows]
     return (torch.cat(beaten_by) < k).double().mean().item()
 
 
@@ -80,17 +82,19 @@ class Eigenvector(NamedTuple):
     """A mixture of tokens that the matrix turns into itself times `value`."""
 
     value: complex
-    tokens: Int[Tensor, " k"]  # those with the largest part in it, most first
+    tokens: Int[Tensor, " k"]  # those on the side of its strongest token, most first
     weights: Float[Tensor, " k"]  # their parts, the largest being 1
 
 
 def eigenvectors(matrix: FactoredMatrix, n: int = 5, k: int = 10) -> list[Eigenvector]:
-    """The n mixtures x of source tokens with x M = λx and the largest |λ|, each as its k strongest tokens.
+    """The n mixtures x of source tokens with x M = λx and the largest |λ|, each as its k largest tokens.
 
-    A complex one is turned so that its strongest token is real; its conjugate says the same and is left out.
+    With λ > 0, tokens of one sign raise one another; the strongest token's sign is taken as positive. A complex one is turned
+    so that its strongest token is real; its conjugate says the same and is left out.
     """
     values, small = torch.linalg.eig(matrix.BA.detach().mT)  # y (BA) = λy, so that x = yB has x (AB) = λx
-    order = [i for i in values.abs().argsort(descending=True).tolist() if values[i].imag >= 0][:n]
+    there = values.abs() > torch.finfo(matrix.B.dtype).eps ** 0.5 * values.abs().max()  # the rest is 0 but for rounding
+    order = [i for i in values.abs().argsort(descending=True).tolist() if values[i].imag >= 0 and there[i]][:n]
     vectors = small[:, order].mT @ matrix.B.detach().to(small.dtype)
     vectors = (vectors / vectors.gather(1, vectors.abs().argmax(1, keepdim=True))).real
     return [Eigenvector(values[i].item(), *reversed(v.topk(min(k, len(v))))) for i, v in zip(order, vectors)]

@@ -89,10 +89,14 @@ def composition_baseline(
     to compare with: composition_scores(AttentionOnly(model.cfg), kind).
     """
     draws = {"rotations": rotated, "gaussian": gaussian}
+    if n < 2:
+        raise ValueError(f"A baseline needs at least 2 draws to have a spread, not {n}.")
     if against not in draws:
         raise ValueError(f"There is no baseline {against!r}; there are {', '.join(draws)}.")
-    scores = draws[against](model, kind, n, generator or torch.Generator().manual_seed(0))
     pairs = composition_scores(model, kind)
+    if not len(pairs):
+        return pairs, pairs, pairs
+    scores = draws[against](model, kind, n, generator or torch.Generator().manual_seed(0))
     layers = torch.arange(len(pairs), device=pairs.device)
     earlier = (layers[:, None] < layers)[:, None, :, None].expand_as(pairs)
     return tuple(moment * earlier for moment in (scores.mean(0), scores.std(0), scores.amax(0)))

@@ -15,7 +15,10 @@ Logits = Float[Tensor, "batch seq d_vocab"]
 
 
 class Frozen:
-    """A model whose attention patterns are those it has on some tokens, whatever then flows through it."""
+    """A model whose attention patterns are those it has on some tokens, whatever then flows through it.
+
+    Weights are as they are: made inside `ablate`, it has the patterns of the ablated model and the weights of the whole one.
+    """
 
     def __init__(self, model: Model, tokens: Int[Tensor, "batch seq"]):
         check_exact(model)
@@ -79,6 +82,11 @@ def freeze(model: Model, tokens: Int[Tensor, "batch seq"]) -> Callable[[Float[Te
     frozen = Frozen(model, tokens)
 
     def run(mixture: Float[Tensor, "batch seq d_vocab"]) -> Logits:
+        expected = (*frozen.tokens.shape, len(frozen.weights.W_E))
+        if mixture.shape != expected:
+            raise ValueError(
+                f"A mixture has a weight for each token of the vocabulary, {expected}; got {tuple(mixture.shape)}."
+            )
         x = frozen.start(mixture @ frozen.weights.W_E)
         for layer in range(len(frozen.patterns)):
             x = x + frozen.written(frozen.moved(x, layer), layer)

@@ -62,6 +62,8 @@ def random_repeats(
 
 
 def longest_period(model: Model, repeats: int) -> int:
+    if repeats < 2:
+        raise ValueError(f"A repeat needs at least two copies, not {repeats}.")
     longest = min((model.cfg.n_ctx - 1) // repeats, model.cfg.d_vocab - 1)
     if longest < 2:
         raise ValueError(f"{repeats} repeats of two different tokens do not fit n_ctx = {model.cfg.n_ctx}.")

@@ -30,6 +30,11 @@ def sorted_paths(paths: list[Path]) -> list[Path]:
     return sorted(paths, key=lambda path: (len(path), path))
 
 
+def spelled(path: Path) -> str:
+    """A path in prose: 0.3 → 1.4."""
+    return " → ".join(f"{layer}.{head}" for layer, head in path) or "direct path"
+
+
 class Expansion(Frozen):
     """Logits as a sum over paths. A path is a tuple of heads; biases, if a model has them, are a last one called "bias"."""
 
@@ -40,7 +45,7 @@ class Expansion(Frozen):
 
     def logits(self, path: Path | str) -> Logits:
         """What one path adds."""
-        if path == "bias":
+        if path == "bias" and self.weights.biased:
             return self.unembed(torch.zeros_like(self.embedded), biases=True)
         return self.unembed(self.along(check_path(self.model, path)), biases=False)
 
@@ -69,7 +74,7 @@ class Expansion(Frozen):
                 new = torch.einsum("pbhse,hed->phbsd", z, self.weights.W_O[layer])
                 streams = torch.cat([streams, new.flatten(0, 1)])
         if self.weights.biased:
-            scores.append((read @ self.bias() + self.weights.b_U[targets])[None])
+            scores.append((read @ self.bias() + self.weights.b_U[targets.long()])[None])
         place = {path: i for i, path in enumerate([*all_paths(self.model), "bias"])}
         return torch.cat(scores)[[place[path] for path in self.paths]]
 
@@ -88,12 +93,20 @@ class Expansion(Frozen):
             carried = carried @ self.weights.W_V[head] @ self.weights.W_O[head]
         return self.pattern(path) * (self.read(targets) @ carried.mT)
 
+    def picture(self, targets: Int[Tensor, "batch seq"], doc: int = 0) -> dict[str, list[str] | Tensor]:
+        """One document for `views.path_explorer`: names of paths, attribution, and by source, patterns and contributions."""
+        nowhere = self.embedded.new_zeros([self.tokens.shape[1]] * 2)  # where biases come from
+        parts = [(self.pattern(path)[doc], self.by_source(path, targets)[doc]) for path in self.paths if path != "bias"]
+        patterns, sources = (torch.stack([*part, *[nowhere] * self.weights.biased]) for part in zip(*parts))
+        names = ["biases" if path == "bias" else spelled(path) for path in self.paths]
+        return {"paths": names, "attribution": self.attribution(targets)[:, doc], "patterns": patterns, "sources": sources}
+
     def read(self, targets: Int[Tensor, "batch seq"]) -> Float[Tensor, "batch seq d_model"]:
         """The direction of the stream that raises each target's logit."""
         if targets.shape != self.tokens.shape:
             raise ValueError(f"Targets must be shaped as the tokens, {list(self.tokens.shape)}; got {list(targets.shape)}.")
         check_tokens(targets, self.model.cfg)
-        return self.weights.W_U.mT[targets]
+        return self.weights.W_U.mT[targets.long()]
 
     def losses(self) -> Float[Tensor, " order"]:
         """Nats with the paths of order 0, of orders 0 and 1, and so on up to all."""
