@@ -257,3 +257,10 @@ def test_an_early_or_late_token_that_is_not_there_is_named(early, late):
     model = AttentionOnly(config())
     with refused(f"Needed: 1 ≤ early < late ≤ 5, the last token; got {early} and {late}"):
         in_context_score(model, text(model), early, late)
+
+
+@pytest.mark.parametrize("score", [induction_score, prefix_matching_score])
+@pytest.mark.parametrize("repeats", [0, 1])
+def test_a_repeat_needs_two_copies(score, repeats):
+    with pytest.raises(ValueError, match=f"A repeat needs at least two copies, not {repeats}"):
+        score(AttentionOnly(config()), repeats=repeats)

@@ -334,3 +334,29 @@ def test_targets_orders_heads_and_terms_that_do_not_exist_are_named():
             expand_scores(model, text(model), 1, 0).term("tok", term)
     with refused("A loss needs at least two tokens"):
         term_importance(model, text(model, seq=1))
+
+
+def test_targets_of_any_integer_type_will_do():
+    model = AttentionOnly(config()).double()
+    expansion, targets = expand_logits(model, text(model)), text(model, seed=1)
+    assert torch.equal(expansion.attribution(targets.to(torch.int16)), expansion.attribution(targets))
+
+
+def test_a_mixture_of_another_shape_is_refused():
+    model = AttentionOnly(config()).double()
+    with refused(r"A mixture has a weight for each token of the vocabulary, \(2, 6, 7\); got \(1, 6, 7\)"):
+        freeze(model, text(model))(torch.zeros(1, 6, 7).double())
+
+
+@pytest.mark.parametrize("build", [lambda: AttentionOnly(config()).double(), lens], ids=["ours", "theirs"])
+def test_a_picture_of_paths_adds_up(build):
+    model = build()
+    tokens = text(model)
+    expansion, targets = expand_logits(model, tokens), text(model, seed=1)
+    picture = expansion.picture(targets, doc=1)
+    assert picture["paths"][:2] == ["direct path", "0.0"]
+    assert "0.1 → 1.0" in picture["paths"]
+    assert_close(picture["attribution"].sum(0), model(tokens)[1].gather(1, targets[1, :, None])[:, 0].detach())
+    from_tokens = slice(None, -1) if build is lens else slice(None)  # biases come from no token
+    assert_close(picture["sources"].sum(-1)[from_tokens], picture["attribution"][from_tokens])
+    assert_close(picture["patterns"].sum(-1)[from_tokens], torch.ones_like(picture["attribution"][from_tokens]))

@@ -208,6 +208,42 @@ def hooks(model) -> int:
     return sum(len(point.fwd_hooks) + len(point._forward_hooks) for point in points)
 
 
+@pytest.mark.parametrize("how", ["zero", "mean"])
+@pytest.mark.parametrize("kind", "QKV")
+def test_a_cut_around_an_ablated_head_takes_nothing_away(how, kind):
+    model = AttentionOnly(config()).double()
+    tokens = text(model)
+    with torch.no_grad(), ablate(model, (0, 0), how, reference=tokens):
+        alone = model(tokens)
+        with cut(model, (0, 0), (1, 0), kind):
+            within = model(tokens)
+    with torch.no_grad(), cut(model, (0, 0), (1, 0), kind), ablate(model, (0, 0), how, reference=tokens):
+        assert_close(model(tokens), within, atol=1e-12, rtol=0)
+    if how == "zero":
+        assert_close(within, alone, atol=1e-12, rtol=0)
+
+
+@torch.no_grad()
+def test_the_same_cut_twice_is_one_cut():
+    model = AttentionOnly(config()).double()
+    tokens, whole = text(model), model(text(model))
+    with cut(model, (0, 1), (1, 0)):
+        once = model(tokens)
+        with cut(model, (0, 1), (1, 0)):
+            assert torch.equal(model(tokens), once)
+        assert torch.equal(model(tokens), once)
+    assert torch.equal(model(tokens), whole)
+    assert not torch.equal(once, whole)
+
+
+def test_a_tuple_of_heads_is_as_good_as_a_list():
+    model = AttentionOnly(config()).double()
+    with torch.no_grad(), ablate(model, ((0, 1), (1, 0))):
+        both = model(text(model))
+    with torch.no_grad(), ablate(model, [(0, 1), (1, 0)]):
+        assert torch.equal(model(text(model)), both)
+
+
 SURGERY = {
     "zero": lambda model: ablate(model, (0, 1)),
     "mean": lambda model: ablate(model, [(0, 0), (1, 1)], "mean", text(model, seed=1)),
