@@ -5,7 +5,7 @@ INSTALLED := .venv/.installed
 AS_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)  # in a container
 
 .DEFAULT_GOAL := help
-.PHONY: help venv lab test lint bench data
+.PHONY: help venv lab test lint bench data gallery
 
 help:  ## list these commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 10
@@ -35,3 +35,6 @@ bench: $(INSTALLED)  ## compare speed and learning with TransformerLens and plai
 
 data: $(INSTALLED)  ## train the models in data/ again (those that are missing or stale)
 	$(BIN)/python data/build.py
+
+gallery: $(INSTALLED)  ## draw every picture and take its screenshot (needs Chromium) into build/gallery
+	$(BIN)/python -m tests.gallery

@@ -14,7 +14,7 @@ from statistics import median
 
 import torch
 
-from bench import algebra, rows
+from bench import algebra, pictures, rows
 from utils.corpus import Kind, repeated_tokens
 from utils.model import AttentionOnly
 from utils.training import RECIPES, loss_by_kind, planted_language
@@ -26,7 +26,15 @@ LOAD = os.getloadavg()[0]  # of the last minute, before anything here ran
 
 
 ALGEBRA = algebra.composition, algebra.expansions, algebra.copying
-ALL = rows.imports, rows.sampling, *ALGEBRA, rows.speeds, rows.recipes, rows.learning  # the quick ones first
+ALL = (
+    rows.imports,
+    rows.sampling,
+    *ALGEBRA,
+    pictures.pictures,
+    rows.speeds,
+    rows.recipes,
+    rows.learning,
+)  # the quick ones first
 
 
 def measure(measures: Iterable[Callable[[], Iterator[rows.Row]]]) -> list[rows.Row]:

@@ -103,6 +103,16 @@ def longest_sample(model: Model) -> int:
     return min(25, model.cfg.n_ctx, model.cfg.d_vocab - 1)
 
 
+@torch.no_grad()
+def value_weighted(model: Model, tokens: Int[Tensor, "batch seq"]) -> Float[Tensor, "layer batch head dest src"]:
+    """Patterns times the size of what is moved, ‖v W_O‖ over each head's largest: attention that carries nothing fades."""
+    pattern, W_O = looks(model, tokens), weights(model).W_O
+    _, cache = model.run_with_cache(tokens.to(W_O.device), names_filter=lambda name: name.endswith("hook_v"))
+    values = torch.stack([cache["v", layer] for layer in range(len(pattern))])
+    size = torch.einsum("lbshe,lhed->lbhsd", values, W_O).norm(dim=-1)
+    return pattern * (size / size.amax((1, 3), keepdim=True).clamp_min(1e-30))[..., None, :]
+
+
 def in_context_score(model: Model, tokens: Int[Tensor, "batch seq"], early: int, late: int) -> float:
     """Nats: the loss on the token at `late` less the loss on the token at `early`. Below 0: the context helps.
 

@@ -12,9 +12,10 @@ NEEDED = {"transformer_lens": "transformer_lens>=4.3,<5", "circuitsvis": "circui
 
 
 def setup() -> str:
-    """Report versions, device and threads, put circuitsvis' script on the page, and return the device. Seeds nothing."""
+    """Report versions, device and threads, put the scripts of pictures on the page, and return the device. Seeds nothing."""
     if in_colab():
         install_missing()
+    import plotly.io as pio
     import torch
     from IPython.display import HTML, display
 
@@ -25,6 +26,10 @@ def setup() -> str:
     print(f"Python {platform.python_version()} · {versions} · device {device} · {torch.get_num_threads()} threads")
     if not in_colab():
         display(HTML(views.bundle()))
+        pio.renderers["page"] = views.Page()
+        if "PLOTLY_RENDERER" not in os.environ:
+            display(HTML(views.plotly_script()))
+            pio.renderers.default = "page"
     return device
 
 
