@@ -60,7 +60,7 @@ def heatmap(values: Tensor, x: Sequence[str], y: Sequence[str], title: str, x_ti
     return slider(figure, "rows by size:") if len(frames) > 1 else figure
 
 
-def telling(values: Float[Tensor, "row column"]) -> list[Int[Tensor, " row"]]:
+def telling(values: Float[Tensor, "row column"]) -> list[Int[Tensor, " _"]]:
     """Rows in pages: all of a small matrix as they are, of a large one those with the largest entries first."""
     if len(values) <= MOST:
         return [torch.arange(len(values))]

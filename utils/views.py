@@ -132,7 +132,7 @@ def shaded(tokens: Sequence[str], values: Float[Tensor, " token"], caption: str)
         return f"background: {POSITIVE if value > 0 else NEGATIVE}{round(190 * abs(value) / limit):02x};"
 
     words = [word(token, f"{value:+.3f}", tint(value)) for token, value in zip(tokens, values.tolist())]
-    ends = [-limit, limit] if values.min() < 0 else [0, limit]
+    ends = [-limit, limit] if values.min() < 0 else [0.0, limit]
     scale = " ".join(word(f"{value:+.2f}", "", tint(value)) for value in ends)
     return paragraph(words, f"{html.escape(caption)}: {scale}")
 
