@@ -31,6 +31,7 @@ from utils.heads import (
     patterns,
     prefix_matching_score,
     previous_token_score,
+    value_weighted,
 )
 from utils.model import AttentionOnly, AttentionOnlyConfig
 from utils.paths import expand_logits
@@ -264,3 +265,14 @@ def test_an_early_or_late_token_that_is_not_there_is_named(early, late):
 def test_a_repeat_needs_two_copies(score, repeats):
     with pytest.raises(ValueError, match=f"A repeat needs at least two copies, not {repeats}"):
         score(AttentionOnly(config()), repeats=repeats)
+
+
+def test_value_weighted_patterns_are_attention_times_the_size_of_what_is_moved():
+    model = AttentionOnly(config()).double()
+    tokens = text(model)
+    cache, found = model.run_with_cache(tokens)[1], value_weighted(model, tokens)
+    for layer in range(2):
+        for head in range(2):
+            moved = cache["v", layer][:, :, head] @ model.W_O[layer, head]  # (batch, src, d_model)
+            sizes = moved.norm(dim=-1) / moved.norm(dim=-1).max()
+            assert torch.allclose(found[layer, :, head], patterns(model, tokens)[layer, :, head] * sizes[:, None])

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import torch
 from IPython.display import DisplayHandle
@@ -18,7 +19,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from utils.corpus import Kind, Sample
-from utils.model import AttentionOnly
+from utils.model import AttentionOnly, write
 
 
 @dataclass
@@ -45,20 +46,22 @@ def train(
     every: int = 50,
     checkpoint_at: Iterable[int] = (),
     history: History | None = None,
+    keep: Path | None = None,
     progress: bool = True,
 ) -> History:
     """AdamW; the learning rate rises for `warmup` steps, then falls in a straight line to 0 at `steps`.
 
     `batches(step)` gives the tokens of a step. An interrupt stops after the current step and returns the history; the same
-    call with `history=history` goes on as if nothing had happened.
+    call with `history=history` goes on as if nothing had happened. So does the same call in a new process, if the file
+    `keep` is there: the state is written into it every 100 steps.
     """
     if steps < 1 or every < 1:
         raise ValueError(f"Training needs at least one step, and evaluations at least one apart; got {steps} and {every}.")
-    history, wanted = history or History(), set(checkpoint_at)
+    history, wanted = history or recalled(keep, model) or History(), set(checkpoint_at)
     optimizer = torch.optim.AdamW(model.parameters(), lr, betas=(0.9, 0.98), weight_decay=weight_decay, fused=True)
     if history.optimizer:
         optimizer.load_state_dict(history.optimizer)
-    memory = Memory(model, optimizer, history)
+    memory = Memory(model, optimizer, history, keep)
 
     def look(step: int) -> None:
         if step in wanted:
@@ -82,11 +85,20 @@ def train(
     return history
 
 
+def recalled(file: Path | None, model: AttentionOnly) -> History | None:
+    """The history in a file of an earlier process, its weights put into the model; None if there is no such file."""
+    if file is None or not file.exists():
+        return None
+    state = torch.load(file, weights_only=True)
+    model.load_state_dict(state.pop("weights"))
+    return History(**state)
+
+
 class Memory:
     """The last state that was known to be sound, to go back to when a loss is not finite."""
 
-    def __init__(self, model: AttentionOnly, optimizer: torch.optim.Optimizer, history: History):
-        self.model, self.optimizer, self.history = model, optimizer, history
+    def __init__(self, model: AttentionOnly, optimizer: torch.optim.Optimizer, history: History, file: Path | None):
+        self.model, self.optimizer, self.history, self.file = model, optimizer, history, file
         if not self.renew():
             raise ValueError("The model has weights that are not finite; load it again, or start from a new one.")
 
@@ -97,6 +109,10 @@ class Memory:
         self.step, self.weights = len(self.history.loss), snapshot(self.model)
         self.state = deepcopy(self.optimizer.state_dict())
         self.totals = self.history.tokens, self.history.seconds
+        if self.file and self.step:
+            content = io.BytesIO()
+            torch.save({"weights": self.weights, **vars(self.history), "optimizer": self.state}, content)
+            write(self.file, content.getvalue())
         return True
 
     def judge(self, step: int, sound: bool, due: bool) -> None:

@@ -1,6 +1,7 @@
 """Figures: tensors and labels in, `go.Figure` out. Every title states the finding."""
 
 from collections.abc import Mapping, Sequence
+from itertools import cycle
 
 import plotly.graph_objects as go
 import torch
@@ -8,7 +9,7 @@ from jaxtyping import Complex, Float, Int
 from plotly.subplots import make_subplots
 from torch import Tensor
 
-from utils.style import DIVERGING, PALETTE, drawable, escaped, look, note, slider, style  # noqa: F401, look is for notebooks
+from utils.style import DIVERGING, PALETTE, drawable, escaped, look, note, slider, style, visible  # noqa: F401, look is for notebooks
 
 MOST = 60  # rows and columns of a heatmap that can be read at a time
 
@@ -17,7 +18,7 @@ def ladder(losses: Mapping[str, Mapping[str, float]], floors: Mapping[str, float
     """The loss ladder: for each kind of token one bar a model, and a line where the exact floor is."""
     kinds = list(floors)
     figure = go.Figure()
-    for colour, (model, nats) in zip(PALETTE, losses.items()):
+    for colour, (model, nats) in zip(cycle(PALETTE), losses.items()):
         bar = {"x": kinds, "y": [nats[kind] for kind in kinds], "name": model, "marker_color": colour}
         figure.add_bar(**bar, hovertemplate="%{x}, " + model + ": %{y:.3f} nats<extra></extra>")
     floor = {"symbol": "line-ew", "size": 60, "line": {"width": 3, "color": "black"}}
@@ -31,7 +32,7 @@ def ladder(losses: Mapping[str, Mapping[str, float]], floors: Mapping[str, float
 def curves(lines: Mapping[str, tuple[Sequence[float | int], Sequence[float]]], title: str, x: str, y: str) -> go.Figure:
     """Lines over a common axis: {name: (xs, ys)}."""
     figure = go.Figure()
-    for colour, (name, (xs, ys)) in zip(PALETTE * 4, lines.items()):
+    for colour, (name, (xs, ys)) in zip(cycle(PALETTE), lines.items()):
         figure.add_scatter(x=list(xs), y=list(ys), name=name, mode="lines+markers", line_color=colour, marker_size=5)
     said = "; ".join(f"{name} from {ys[0]:.3g} to {ys[-1]:.3g}" for name, (_, ys) in lines.items())
     return style(figure, title, x, y, f"Lines of {y} over {x}: {said}.")
@@ -44,14 +45,17 @@ def heatmap(values: Tensor, x: Sequence[str], y: Sequence[str], title: str, x_ti
     """
     values = drawable(values, y, x)
     limit = values.abs().max().item() or 1.0
+    largest = divmod(values.abs().argmax().item(), len(x))
+    largest = f"the largest {values[largest]:.3g} at {visible(y[largest[0]])}, {visible(x[largest[1]])}"
     x, y = escaped(x), escaped(y)
     pages = [(rows, telling(values[rows].mT)[0]) for rows in telling(values)]
-    frames = [page(values, rows, columns, x, y, f"{y_title} {{}}, {x_title} {{}}") for rows, columns in pages]
+    frames = [page(values, rows, columns, x, y) for rows, columns in pages]
+    for number, frame in enumerate(frames, start=1):
+        frame.name = f"page {number}, {frame.layout.yaxis.ticktext[0]} …"
     colours = {"zmin": -limit, "zmax": limit, "colorscale": DIVERGING}
-    cells = go.Heatmap(frames[0].data[0], **colours, hovertemplate="%{hovertext}: %{z:.3f}<extra></extra>")
+    hover = f"{y_title}, {x_title}: %{{hovertext}}<br>%{{z:.3f}}<extra></extra>"
+    cells = go.Heatmap(frames[0].data[0], **colours, hovertemplate=hover)
     figure = go.Figure(cells, frames=frames if len(frames) > 1 else None)
-    row, column = divmod(values.abs().argmax().item(), len(x))
-    largest = f"the largest {values[row, column]:.3g} at {y[row]}, {x[column]}"
     said = f"Heatmap, {len(y)} rows ({y_title}) by {len(x)} columns ({x_title}), {largest}."
     style(figure, title, x_title, y_title, said, height=160 + 22 * len(pages[0][0])).update_layout(frames[0].layout)
     figure.update_xaxes(tickangle=-60).update_yaxes(autorange="reversed")
@@ -67,14 +71,14 @@ def telling(values: Float[Tensor, "row column"]) -> list[Int[Tensor, " _"]]:
     return list(values.abs().amax(1).argsort(descending=True, stable=True).split(MOST))
 
 
-def page(values: Tensor, rows: Tensor, columns: Tensor, x: list[str], y: list[str], hover: str) -> go.Frame:
+def page(values: Tensor, rows: Tensor, columns: Tensor, x: list[str], y: list[str]) -> go.Frame:
     """Some rows and columns of a heatmap, with their labels."""
     x, y = ([labels[i] for i in chosen.tolist()] for labels, chosen in ((x, columns), (y, rows)))
-    said = [[hover.format(row, column) for column in x] for row in y]
-    cells = go.Heatmap(z=values[rows][:, columns].tolist(), hovertext=said)
-    axes = {"xaxis": dict(zip(("tickvals", "ticktext"), (list(range(len(x))), x)))}
-    axes |= {"yaxis": dict(zip(("tickvals", "ticktext"), (list(range(len(y))), y)))}
-    return go.Frame(data=[cells], layout=axes, name=f"{y[0]} … {y[-1]}")
+    cells = go.Heatmap(
+        z=values[rows][:, columns].float().numpy(), hovertext=[[f"{row}, {column}" for column in x] for row in y]
+    )
+    axes = {f"{axis}axis": {"tickvals": list(range(len(labels))), "ticktext": labels} for axis, labels in (("x", x), ("y", y))}
+    return go.Frame(data=[cells], layout=axes)
 
 
 def against(
@@ -82,10 +86,11 @@ def against(
 ) -> go.Figure:
     """Scatters side by side, {panel: (x, y)}, each with the line y = x; a point's area is its weight in `sizes`."""
     figure = make_subplots(cols=len(panels), subplot_titles=list(panels), shared_yaxes=True, horizontal_spacing=0.03)
-    values = drawable(torch.stack([torch.stack(pair) for pair in panels.values()]), panels, "xy", labels)
+    values = torch.stack([drawable(part, labels, what=name) for name, pair in panels.items() for part in pair])
+    values = values.unflatten(0, (len(panels), 2))
     ends = [values.min().item(), values.max().item()]
-    area = (drawable(sizes, labels, what="sizes") / sizes.max()).sqrt() * 22 + 2
-    for column, (colour, name, (xs, ys)) in enumerate(zip(PALETTE, panels, values.tolist()), start=1):
+    area = (drawable(sizes, labels, what="sizes") / sizes.max().clamp_min(1e-30)).sqrt() * 22 + 2
+    for column, (colour, name, (xs, ys)) in enumerate(zip(cycle(PALETTE), panels, values.tolist()), start=1):
         diagonal = {"x": ends, "y": ends, "mode": "lines", "line": {"color": "grey", "dash": "dot"}, "hoverinfo": "skip"}
         figure.add_scatter(**diagonal, col=column, row=1)
         marker = {"size": area.tolist(), "color": colour, "opacity": 0.5, "line": {"width": 0}}
@@ -119,8 +124,8 @@ def eigenvalues(panels: Mapping[str, Complex[Tensor, " n"]], title: str) -> go.F
 def histogram(groups: Mapping[str, Tensor], title: str, x: str, ends: tuple[float, float] = (-1.0, 1.0)) -> go.Figure:
     """How scores spread over heads and seeds, {group: values}, in 20 bins of the same width."""
     figure = go.Figure()
-    bins = {"start": ends[0], "end": ends[1] + 1e-6, "size": (ends[1] - ends[0]) / 20}
-    for colour, (name, values) in zip(PALETTE, groups.items()):
+    bins = {"start": ends[0], "end": ends[1], "size": (ends[1] - ends[0]) / 20 * (1 + 1e-6)}  # the last one with its upper end
+    for colour, (name, values) in zip(cycle(PALETTE), groups.items()):
         figure.add_histogram(x=drawable(values).flatten().tolist(), name=name, xbins=bins, marker_color=colour, opacity=0.65)
     said = "; ".join(f"{name}: {v.numel()} values, median {v.median():.2f}" for name, v in groups.items())
     style(figure.update_layout(barmode="overlay"), title, x, "number of heads", f"Histogram. {said}.")
@@ -130,7 +135,7 @@ def histogram(groups: Mapping[str, Tensor], title: str, x: str, ends: tuple[floa
 def scatter(groups: Mapping[str, Mapping[str, tuple[float, float]]], title: str, x: str, y: str) -> go.Figure:
     """Named points by group, {group: {name: (x, y)}}, between −1 and 1: where copying meets matching."""
     figure = go.Figure()
-    for colour, (group, points) in zip(PALETTE, groups.items()):
+    for colour, (group, points) in zip(cycle(PALETTE), ((group, points) for group, points in groups.items() if points)):
         xs, ys = zip(*points.values())
         sides = (["top center", "middle left", "bottom center", "middle right"] * len(xs))[
             : len(xs)
@@ -146,7 +151,7 @@ def scatter(groups: Mapping[str, Mapping[str, tuple[float, float]]], title: str,
 def importance(nats: Mapping[str, Mapping[str, float]], title: str) -> go.Figure:
     """What terms are worth, {group: {term: nats}}, as bars with their values."""
     figure = go.Figure()
-    for colour, (group, terms) in zip(PALETTE, nats.items()):
+    for colour, (group, terms) in zip(cycle(PALETTE), nats.items()):
         bar = {"x": list(terms), "y": list(terms.values()), "name": group, "marker_color": colour}
         figure.add_bar(**bar, texttemplate="%{y:.2f}", hovertemplate="%{x}: %{y:.3f} nats<extra></extra>")
     said = "; ".join(f"{group}: " + ", ".join(f"{t} {v:.3g}" for t, v in terms.items()) for group, terms in nats.items())

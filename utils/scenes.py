@@ -1,13 +1,15 @@
 """Figures that are explored: who composes with whom, what a score is made of, and a model as it learns."""
 
 from collections.abc import Mapping, Sequence
+from itertools import cycle
 
 import plotly.graph_objects as go
+import torch
 from jaxtyping import Float
 from plotly.subplots import make_subplots
 from torch import Tensor
 
-from utils.style import DIVERGING, PALETTE, drawable, escaped, note, slider, style
+from utils.style import DIVERGING, PALETTE, drawable, escaped, note, slider, style, visible
 
 Edges = Float[Tensor, "first second"]
 
@@ -20,10 +22,13 @@ def composition(
     An edge is as wide as the score is standard deviations over the mean; at 2 or fewer there is none. Hover on its middle.
     """
     figure = make_subplots(cols=len(kinds), subplot_titles=[f"{kind}-composition" for kind in kinds], horizontal_spacing=0.02)
+    first, second = escaped(first), escaped(second)
+    found = {kind: [drawable(part, first, second, what=f"{kind} scores") for part in triple] for kind, triple in kinds.items()}
+    zs = {kind: (score - mean) / sd.clamp_min(1e-12) for kind, (score, mean, sd) in found.items()}
+    widest = max(10.0, *(z.max().item() for z in zs.values()))
     strongest = []
-    for column, (kind, triple) in enumerate(kinds.items(), start=1):
-        score, mean, sd = (drawable(part, first, second, what=f"{kind} scores") for part in triple)
-        z = (score - mean) / sd.clamp_min(1e-12)
+    for column, (kind, triple) in enumerate(found.items(), start=1):
+        (score, mean, sd), z = triple, zs[kind]
         for i, j in (z > 2).nonzero().tolist():
             edge = {
                 "x": [i - (len(first) - 1) / 2, j - (len(second) - 1) / 2],
@@ -31,13 +36,13 @@ def composition(
                 "mode": "lines",
                 "hoverinfo": "skip",
             }
-            line = {"width": 10 * (z[i, j] / max(z.max().item(), 10)).item(), "color": PALETTE[column - 1]}
+            line = {"width": 10 * z[i, j].item() / widest, "color": PALETTE[(column - 1) % len(PALETTE)]}
             figure.add_scatter(**edge, line=line, opacity=0.6, col=column, row=1)
             figure.add_scatter(**middle(edge["x"], first[i], second[j], score[i, j], mean[i, j], sd[i, j]), col=column, row=1)
             strongest.append((z[i, j].item(), f"{kind}: {first[i]} to {second[j]}, z {z[i, j]:.1f}"))
         for height, heads in enumerate((first, second)):
             xs = [k - (len(heads) - 1) / 2 for k in range(len(heads))]
-            nodes = {"x": xs, "y": [height] * len(heads), "text": escaped(heads), "mode": "markers+text", "hoverinfo": "skip"}
+            nodes = {"x": xs, "y": [height] * len(heads), "text": heads, "mode": "markers+text", "hoverinfo": "skip"}
             figure.add_scatter(**nodes, marker={"size": 34, "color": "#EEEEEE", "line": {"width": 1}}, col=column, row=1)
     said = "; ".join(text for _, text in sorted(strongest, reverse=True)[:6]) or "none"
     style(
@@ -62,7 +67,8 @@ def scores(parts: Mapping[str, Float[Tensor, "dest src"]], tokens: Sequence[str]
     chosen = range(len(tokens))[dest]
     figure = go.Figure(score_bars(parts, labels, chosen), frames=frames)
     total = sum(part[chosen] for part in parts.values())[: chosen + 1]
-    said = f"At {labels[chosen]} the largest score is {total.max():.2f}, on {labels[total.argmax().item()]}."
+    dest, src = (f"{visible(tokens[place])} ({place})" for place in (chosen, total.argmax().item()))
+    said = f"At {dest} the largest score is {total.max():.2f}, on {src}."
     style(figure.update_layout(barmode="relative"), title, "source token", "score", f"Bars. {said}")
     limits = [sum(part.clamp(**bound) for part in parts.values()).tril() for bound in ({"max": 0}, {"min": 0})]
     figure.update_yaxes(range=[1.05 * limits[0].min().item(), 1.05 * limits[1].max().item()])
@@ -74,7 +80,7 @@ def score_bars(parts: Mapping[str, Tensor], labels: list[str], dest: int) -> lis
     seen = [part[dest, : dest + 1] for part in parts.values()]
     bars = [
         go.Bar(x=labels, y=part.tolist() + [None] * (len(labels) - dest - 1), name=name, marker_color=colour)
-        for colour, name, part in zip(PALETTE, parts, seen)
+        for colour, name, part in zip(cycle(PALETTE), parts, seen)
     ]
     total = {"x": labels, "y": sum(seen).tolist(), "mode": "markers", "name": "sum"}
     return [*bars, go.Scatter(**total, marker={"symbol": "line-ew", "size": 14, "line": {"width": 3, "color": "black"}})]
@@ -93,6 +99,7 @@ def scrubber(
 ) -> go.Figure:
     """A model as it learns: loss by kind, scores of heads, and one attention pattern, with a slider over training steps."""
     scores, patterns = drawable(scores, steps, heads), drawable(patterns, steps, tokens, tokens, what="patterns")
+    drawable(torch.tensor(list(losses.values())), losses, steps, what="losses")
     figure = make_subplots(
         cols=3,
         subplot_titles=["loss (nats)", "induction score", pattern_title],

@@ -81,4 +81,4 @@ def visible(token: str) -> str:
 
 def escaped(labels: Iterable[str]) -> list[str]:
     """Labels as they shall be shown: plotly and HTML would take <b> for an instruction."""
-    return [html.escape(visible(label)) for label in labels]
+    return [html.escape(visible(label), quote=False) for label in labels]

@@ -6,6 +6,7 @@ import sys
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from functools import cache
+from itertools import cycle
 from pathlib import Path
 from uuid import uuid4
 
@@ -42,7 +43,9 @@ class Page(MimetypeRenderer):
             "auto_play": False,
             "validate": False,
         }
-        body = pio.to_html(fig_dict, **parts, default_width="100%", config={"displaylogo": False, "responsive": True})
+        body = pio.to_html(
+            fig_dict, **parts, default_width="100%", config={"displaylogo": False, "responsive": True, "typesetMath": False}
+        )
         alt = fig_dict["layout"].get("meta", {}).get("alt", "A figure.")
         return {"text/html": f'<div role="figure" aria-label="{html.escape(alt)}">{body}</div>', "text/plain": alt}
 
@@ -102,7 +105,7 @@ def few(tokens: Sequence[str]) -> Sequence[str]:
 
 
 def strongest(words: list[str]):
-    """Says of a head where its mean attention is largest."""
+    """Says of a head where it looks hardest, itself apart."""
 
     def say(head: str, pattern: Tensor) -> str:
         dest, src = divmod(pattern.tril(-1).argmax().item(), len(words))
@@ -113,14 +116,16 @@ def strongest(words: list[str]):
 
 def text(tokens: Sequence[str], groups: Sequence[str], explain: Mapping[str, str]) -> HTML:
     """A text in which every token wears the colour of its group; `explain` names the groups to be coloured."""
-    colours = dict(zip(explain, PALETTE))
+    colours = dict(zip(explain, cycle(PALETTE)))
 
     def mark(label: str, group: str, hint: str) -> str:
         tint = f"background: {colours[group]}44; border-bottom: 2px solid {colours[group]};" if group in colours else ""
         return word(label, hint, tint)
 
+    if len(tokens) != len(groups):
+        raise ValueError(f"{len(groups)} groups do not fit {len(tokens)} tokens.")
     legend = " &nbsp; ".join(mark(group, group, meaning) + " " + html.escape(meaning) for group, meaning in explain.items())
-    return paragraph([mark(token, group, group) for token, group in zip(tokens, groups, strict=True)], legend)
+    return paragraph([mark(token, group, group) for token, group in zip(tokens, groups)], legend)
 
 
 def shaded(tokens: Sequence[str], values: Float[Tensor, " token"], caption: str) -> HTML:
@@ -176,6 +181,8 @@ def path_explorer(
 ) -> HTML:
     """Choose a token: each path's signed share of the logit of what comes next, where it looked, what it took from there."""
     shares = drawable(attribution, paths, few(tokens), what="attributions").double()
+    if len(targets) != len(tokens):
+        raise ValueError(f"{len(targets)} targets do not fit {len(tokens)} tokens.")
     moved, looked = (pack(drawable(part, paths, tokens, tokens, what="sources")) for part in (sources, patterns))
     words = {
         "title": title,
