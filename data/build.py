@@ -2,13 +2,17 @@
 
 import hashlib
 import json
+import platform
 from dataclasses import asdict
 
 import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
+from utils.library import is_held_out, sources
 from utils.loop import History
 from utils.model import AttentionOnly, save, write
-from utils.training import DATA, RECIPES, Recipe, checkpoint_file, loss_by_kind, planted_language, read_manifest, verified
+from utils.shipped import DATA, read_manifest, verified
+from utils.training import RECIPES, Recipe, checkpoint_file, loss_by_kind, planted_language
 
 
 def entry(recipe: Recipe, model: AttentionOnly, file: str) -> dict:
@@ -17,8 +21,7 @@ def entry(recipe: Recipe, model: AttentionOnly, file: str) -> dict:
     save(model, DATA / file)
     sample = planted_language().sample(2048, 64, torch.Generator().manual_seed(2021))
     losses = {kind: round(loss, 4) for kind, loss in loss_by_kind(model, sample).items()}
-    sha256 = hashlib.sha256((DATA / file).read_bytes()).hexdigest()
-    return {"sha256": sha256, "recipe": asdict(recipe), "torch": torch.__version__, "nats": losses}
+    return {"sha256": sha256(file), "recipe": asdict(recipe), "torch": torch.__version__, "nats": losses}
 
 
 def build(name: str, recipe: Recipe) -> dict[str, dict]:
@@ -36,9 +39,31 @@ def whole(name: str, recipe: Recipe, manifest: dict) -> bool:
     """Whether the files of a recipe are there, undamaged and made by it."""
     files = [f"{name}.safetensors", *(checkpoint_file(name, step) for step in recipe.checkpoint_at)]
     try:
-        return all(verified(f) and manifest[f]["recipe"] == json.loads(json.dumps(asdict(recipe))) for f in files)
+        return all(verified(f) and recorded(manifest[f]["recipe"]) == recipe for f in files)
     except (FileNotFoundError, ValueError):
         return False
+
+
+def recorded(fields: dict) -> Recipe:
+    """The recipe that the manifest remembers; what it does not mention is as it is by default."""
+    return Recipe(**{**fields, "checkpoint_at": tuple(fields["checkpoint_at"])})
+
+
+def tokenizer() -> dict[str, dict]:
+    """Byte-level BPE of the Python library's training files: `data/python-tokenizer.json`."""
+    bpe = Tokenizer(models.BPE())
+    bpe.pre_tokenizer, bpe.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    options = {"special_tokens": ["<begin>"], "initial_alphabet": pre_tokenizers.ByteLevel.alphabet(), "show_progress": False}
+    bpe.train_from_iterator(
+        (text for name, text in sources() if not is_held_out(name)), trainers.BpeTrainer(vocab_size=2048, **options)
+    )
+    write(DATA / "python-tokenizer.json", bpe.to_str().encode())
+    python = f"the library of Python {platform.python_version()}"
+    return {"python-tokenizer.json": {"sha256": sha256("python-tokenizer.json"), "trained_on": python}}
+
+
+def sha256(file: str) -> str:
+    return hashlib.sha256((DATA / file).read_bytes()).hexdigest()
 
 
 if __name__ == "__main__":
@@ -47,6 +72,9 @@ if __name__ == "__main__":
         manifest = read_manifest()
     except (FileNotFoundError, ValueError):
         manifest = {}
+    if "python-tokenizer.json" not in manifest or not (DATA / "python-tokenizer.json").exists():
+        manifest |= tokenizer()  # never made anew while it is there: models depend on it
+        write(path, json.dumps(manifest, indent=1).encode())
     for name, recipe in RECIPES.items():
         if whole(name, recipe, manifest):
             print(f"{name}: kept")

@@ -8,20 +8,19 @@ import shutil
 import signal
 import threading
 from collections.abc import Callable
-from dataclasses import asdict
 from itertools import pairwise
 
 import pytest
 import torch
 from torch import Tensor
 
-import utils.training
+import utils.shipped
 from tests.helpers import config, losses, rng, same_weights
 from utils.corpus import Kind, Sample, repeated_tokens
 from utils.loop import History, snapshot, train
 from utils.model import AttentionOnly, AttentionOnlyConfig, load
+from utils.shipped import DATA
 from utils.training import (
-    DATA,
     RECIPES,
     Recipe,
     checkpoint_file,
@@ -219,6 +218,26 @@ def test_an_interrupt_says_how_to_go_on(capsys):
     assert "Stopped after 5 of 24 steps. Call train(…, history=history) to go on." in capsys.readouterr().out
 
 
+def test_a_new_process_goes_on_from_the_file_that_was_kept(tmp_path):
+    """The state of the last hundred steps is there, whatever happened to the process."""
+    whole, broken, new = (AttentionOnly(config()) for _ in range(3))
+    expected = run(whole, steps=130, checkpoint_at=[50])
+    options = {"steps": 130, "keep": tmp_path / "state", "checkpoint_at": [50]}
+
+    def dies(step: int) -> Tensor:
+        if step == 117:
+            raise RuntimeError("the power is cut")
+        return counting(step)
+
+    with pytest.raises(RuntimeError, match="the power is cut"):
+        run(broken, dies, **options)
+    history = run(new, **options)
+    assert history.loss == expected.loss
+    assert [step for step, _ in history.checkpoints] == [50]
+    assert same_weights(new, whole)
+    assert [path.name for path in tmp_path.iterdir()] == ["state"]
+
+
 def test_several_interrupts_do_no_harm():
     whole, halted = AttentionOnly(config()), AttentionOnly(config())
     history = None
@@ -364,7 +383,7 @@ def copied(tmp_path, monkeypatch):
     """A copy of data/ with one model in it, that a test may damage."""
     for name in ("manifest.json", "planted-0l.safetensors"):
         shutil.copy(DATA / name, tmp_path / name)
-    monkeypatch.setattr(utils.training, "DATA", tmp_path)
+    monkeypatch.setattr(utils.shipped, "DATA", tmp_path)
     return tmp_path
 
 
@@ -473,10 +492,16 @@ def files() -> dict[str, Recipe]:
 def test_the_manifest_the_recipes_and_the_files_agree():
     manifest = json.loads((DATA / "manifest.json").read_text())
     models = {path.relative_to(DATA).as_posix(): path for path in DATA.rglob("*.safetensors")}
-    assert set(models) == set(files()) == set(manifest)
+    assert set(models) == set(files()) == set(manifest) - {"python-tokenizer.json"}
     for file, recipe in files().items():
-        assert manifest[file]["recipe"] == json.loads(json.dumps(asdict(recipe))), file
+        recorded = {**manifest[file]["recipe"], "checkpoint_at": tuple(manifest[file]["recipe"]["checkpoint_at"])}
+        assert Recipe(**recorded) == recipe, file
         assert manifest[file]["sha256"] == hashlib.sha256(models[file].read_bytes()).hexdigest(), file
+
+
+def test_the_shipped_tokenizer_is_the_one_in_the_manifest():
+    told = json.loads((DATA / "manifest.json").read_text())["python-tokenizer.json"]["sha256"]
+    assert told == hashlib.sha256((DATA / "python-tokenizer.json").read_bytes()).hexdigest()
 
 
 @pytest.mark.parametrize("name", ["planted-0l", "planted-2l"])

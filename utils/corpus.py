@@ -1,4 +1,4 @@
-"""Where tokens come from: a language whose rules are known, and random repeats."""
+"""Where tokens come from: a language whose rules are known, random repeats, and the library of the Python that runs."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,8 +11,9 @@ from torch import Generator, Tensor
 from planted.exact import Tally
 from planted.grammar import FAMILIES, PLACES, Grammar
 from planted.reader import Kind, Reader
+from utils.library import PythonLibrary, python_library
 
-__all__ = ["Kind", "PlantedLanguage", "Sample", "repeated_tokens"]
+__all__ = ["Kind", "PlantedLanguage", "PythonLibrary", "Sample", "python_library", "repeated_tokens"]
 
 
 @dataclass(frozen=True)

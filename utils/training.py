@@ -1,19 +1,14 @@
 """The named recipes, and the models that they made: shipped in `data/`, verified when loaded, rebuilt by `make data`."""
 
-import hashlib
-import json
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 
-from utils.corpus import PlantedLanguage
+from utils.corpus import PlantedLanguage, PythonLibrary, python_library
 from utils.loop import History, loss_by_kind, train
 from utils.model import AttentionOnly, AttentionOnlyConfig, load
+from utils.shipped import verified
 
 __all__ = ["RECIPES", "History", "Recipe", "load_checkpoints", "load_model", "loss_by_kind", "planted_language", "train"]
-
-DATA = Path(__file__).parent.parent / "data"
-REMEDY = "`git checkout data` brings it back, `make data` makes it again."
 
 
 @dataclass(frozen=True)
@@ -29,16 +24,20 @@ class Recipe:
     n_docs: int = 64  # documents a step
     lr: float = 1e-2
     checkpoint_at: tuple[int, ...] = ()
+    corpus: str = "planted"  # or "python"
+
+    def text(self) -> PlantedLanguage | PythonLibrary:
+        """What the model reads."""
+        return {"planted": planted_language, "python": python_library}[self.corpus]()
 
     def model(self) -> AttentionOnly:
         """The model before training."""
-        language = planted_language()
         shape = self.n_layers, self.n_heads, self.d_model, self.d_head
-        return AttentionOnly(AttentionOnlyConfig(*shape, len(language.vocab), language.n_ctx, self.seed))
+        return AttentionOnly(AttentionOnlyConfig(*shape, len(self.text().vocab), self.text().n_ctx, self.seed))
 
     def train(self, model: AttentionOnly, **options) -> History:
         """Train it on documents of its own: no two seeds read the same ones."""
-        batches = planted_language().batches(self.n_docs, self.seed)
+        batches = self.text().batches(self.n_docs, self.seed)
         return train(model, batches, self.steps, self.lr, checkpoint_at=self.checkpoint_at, **options)
 
 
@@ -83,23 +82,3 @@ def load_checkpoints(name: str) -> list[tuple[int, AttentionOnly]]:
 
 def checkpoint_file(name: str, step: int) -> str:
     return f"{name}-checkpoints/{step:05d}.safetensors"
-
-
-def verified(file: str) -> Path:
-    """The path of a file in `data/`, once its sha256 is what the manifest says."""
-    path, expected = DATA / file, read_manifest().get(file, {}).get("sha256")
-    if not path.is_file() or expected is None:
-        raise FileNotFoundError(f"data/{file} is missing: {REMEDY}")
-    if hashlib.sha256(path.read_bytes()).hexdigest() != expected:
-        raise ValueError(f"data/{file} is damaged: {REMEDY}")
-    return path
-
-
-def read_manifest() -> dict[str, dict]:
-    """What `data/build.py` wrote of each file: its sha256, its recipe, its losses."""
-    try:
-        return dict(json.loads((DATA / "manifest.json").read_text()))
-    except FileNotFoundError as error:
-        raise FileNotFoundError(f"data/manifest.json is missing: {REMEDY}") from error
-    except ValueError as error:
-        raise ValueError(f"data/manifest.json is damaged: {REMEDY}") from error
