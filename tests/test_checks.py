@@ -33,6 +33,7 @@ WRONG = [
     (lesson_02.check_zero_layer_logits, lambda t, E, U: E[t] @ U + 1, "expected"),
     (lesson_02.check_zero_layer_logits, lambda t, E, U: U[t], "raised IndexError"),
     (lesson_02.check_zero_layer_logits, lambda t, E, U: None, "you returned NoneType"),
+    (lesson_02.check_zero_layer_logits, lambda t, E, U: t.softmax(-1), "raised NotImplementedError: "),  # by torch itself
     (lesson_02.check_best_table, lambda pairs: pairs / pairs.sum(1, keepdim=True), "take the logarithm"),
     (lesson_02.check_best_table, lambda pairs: (pairs / pairs.sum(0)).log(), "columns' sums"),
     (lesson_02.check_best_table, lambda pairs: (pairs / pairs.sum(1)).log(), "keepdim"),
