@@ -5,7 +5,7 @@ from jaxtyping import Float
 from torch import Generator, Tensor
 from transformer_lens import FactoredMatrix
 
-from utils.anatomy import Head, Model, check_path, weights
+from utils.anatomy import Head, Model, Weights, check_path, weights
 from utils.model import AttentionOnly, AttentionOnlyConfig
 
 Pairs = Float[Tensor, "layer head layer2 head2"]  # from → to; 0 where from is not earlier
@@ -48,7 +48,7 @@ def basis(rows: Float[Tensor, "k d_model"]) -> Float[Tensor, "rank d_model"]:
 # Composition scores: ‖W_OV¹ M‖ / (‖W_OV¹‖ ‖M‖), where M is W_QK² for Q, W_QK²ᵀ for K and W_OV² for V
 
 
-def reader(w, kind: str) -> tuple[Tensor, Tensor]:
+def reader(w: Weights, kind: str) -> tuple[Tensor, Tensor]:
     """(inner, outer) with M = inner outerᵀ; the stream is read by `inner`."""
     kinds = {"Q": (w.W_Q, w.W_K), "K": (w.W_K, w.W_Q), "V": (w.W_V, w.W_O.mT)}
     if kind not in kinds:

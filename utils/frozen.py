@@ -38,7 +38,7 @@ class Frozen:
         return self.weights.W_pos[: self.tokens.shape[1]]
 
     def moved(self, x: Stream, layer: int) -> Float[Tensor, "*more batch head seq d_head"]:
-        """A W_V x for each head: what it takes from where it looks."""
+        """A x W_V for each head: what it takes from where it looks."""
         values = torch.einsum("...bsd,hde->...bhse", x, self.weights.W_V[layer])
         return torch.einsum("bhts,...bhse->...bhte", self.patterns[layer], values)
 

@@ -9,7 +9,7 @@ from jaxtyping import Complex, Float, Int
 from plotly.subplots import make_subplots
 from torch import Tensor
 
-from utils.style import DIVERGING, PALETTE, drawable, escaped, look, note, slider, style, visible  # noqa: F401, look is for notebooks
+from utils.style import DIVERGING, PALETTE, dash, drawable, escaped, look, note, slider, style, visible  # noqa: F401, look is for notebooks
 
 MOST = 60  # rows and columns of a heatmap that can be read at a time
 
@@ -21,9 +21,8 @@ def ladder(losses: Mapping[str, Mapping[str, float]], floors: Mapping[str, float
     for colour, (model, nats) in zip(cycle(PALETTE), losses.items()):
         bar = {"x": kinds, "y": [nats[kind] for kind in kinds], "name": model, "marker_color": colour}
         figure.add_bar(**bar, hovertemplate="%{x}, " + model + ": %{y:.3f} nats<extra></extra>")
-    floor = {"symbol": "line-ew", "size": 60, "line": {"width": 3, "color": "black"}}
     hover = "%{x}: no model can do better than %{y:.3f} nats<extra></extra>"
-    figure.add_scatter(x=kinds, y=list(floors.values()), mode="markers", marker=floor, name="floor", hovertemplate=hover)
+    figure.add_scatter(x=kinds, y=list(floors.values()), mode="markers", marker=dash(60), name="floor", hovertemplate=hover)
     said = "; ".join(f"{kind}: " + ", ".join(f"{m} {nats[kind]:.2f}" for m, nats in losses.items()) for kind in kinds)
     style(figure.update_layout(barmode="group"), title, "kind of token", "loss (nats)", f"Bars of nats. {said}.")
     return figure.update_yaxes(rangemode="tozero")

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from plotly.subplots import make_subplots
 from torch import Tensor
 
-from utils.style import DIVERGING, PALETTE, drawable, escaped, note, slider, style, visible
+from utils.style import DIVERGING, PALETTE, dash, drawable, escaped, note, slider, style, visible
 
 Edges = Float[Tensor, "first second"]
 
@@ -83,7 +83,7 @@ def score_bars(parts: Mapping[str, Tensor], labels: list[str], dest: int) -> lis
         for colour, name, part in zip(cycle(PALETTE), parts, seen)
     ]
     total = {"x": labels, "y": sum(seen).tolist(), "mode": "markers", "name": "sum"}
-    return [*bars, go.Scatter(**total, marker={"symbol": "line-ew", "size": 14, "line": {"width": 3, "color": "black"}})]
+    return [*bars, go.Scatter(**total, marker=dash(14))]
 
 
 def scrubber(
@@ -106,11 +106,10 @@ def scrubber(
         column_widths=[0.22, 0.25, 0.53],
         horizontal_spacing=0.09,
     )
-    panels = [panel(step, losses, scores, heads, patterns, tokens) for step in range(len(steps))]
+    panels = [panel(step, losses, scores, heads, patterns) for step in range(len(steps))]
     for column, trace in enumerate(panels[0], start=1):
         figure.add_trace(trace, col=column, row=1)
-    floor = {"symbol": "line-ew", "size": 14, "line": {"width": 3, "color": "black"}}
-    figure.add_scatter(x=list(floors), y=list(floors.values()), mode="markers", marker=floor, name="floor", col=1, row=1)
+    figure.add_scatter(x=list(floors), y=list(floors.values()), mode="markers", marker=dash(14), name="floor", col=1, row=1)
     figure.frames = [go.Frame(data=traces, traces=[0, 1, 2], name=str(step)) for step, traces in zip(steps, panels)]
     said = "; ".join(f"{kind} from {nats[0]:.2f} to {nats[-1]:.2f}" for kind, nats in losses.items())
     style(figure, title, "", "", f"Slider over {len(steps)} steps of training. Loss in nats: {said}.", height=560)
@@ -122,7 +121,7 @@ def scrubber(
     return slider(figure, "step")
 
 
-def panel(step: int, losses: Mapping, scores: Tensor, heads: Sequence[str], patterns: Tensor, tokens: Sequence[str]) -> list:
+def panel(step: int, losses: Mapping, scores: Tensor, heads: Sequence[str], patterns: Tensor) -> list:
     """The three pictures of one step."""
     nats = {kind: values[step] for kind, values in losses.items()}
     return [

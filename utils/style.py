@@ -43,6 +43,11 @@ def style(figure: go.Figure, title: str, x: str, y: str, alt: str, height: int =
     return figure.update_xaxes(title_text=x).update_yaxes(title_text=y)
 
 
+def dash(size: int) -> dict:
+    """A black line across, to mark a value on a bar."""
+    return {"symbol": "line-ew", "size": size, "line": {"width": 3, "color": "black"}}
+
+
 def note(figure: go.Figure, text: str) -> go.Figure:
     """A line above the plot, under the title: what was left out, or how to read it."""
     place = {"x": 0, "y": 1, "xref": "paper", "yref": "paper", "xanchor": "left", "yanchor": "bottom", "yshift": 26}

@@ -86,9 +86,11 @@ def attention(
     off = (pattern.sum(-1) - 1).abs().max().item()
     if off > 1e-3 and not weighted:
         raise ValueError(f"Rows of a pattern sum to 1; these are off by {off:.2g}. If that is meant, say weighted=True.")
-    words, values, limit = [visible(token) for token in tokens], pattern.round(decimals=4).tolist(), 1.0
-    if weighted:
-        limit = pattern.max().item()
+    words, values, limit = (
+        list(map(visible, tokens)),
+        pattern.round(decimals=4).tolist(),
+        pattern.max().item() if weighted else 1.0,
+    )
     alt = f"Attention of {', '.join(heads)} over {len(tokens)} tokens; strongest: " + "; ".join(
         map(strongest(words), heads, pattern)
     )
